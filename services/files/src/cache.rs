@@ -155,11 +155,11 @@ impl Cache {
         self.home_version = home_version;
     }
 
-    /// The answer for a path and a preference, if it is right at this moment. The root is asked for
-    /// where it is looked at, once in a turn.
-    pub(crate) fn find<'a>(
+    /// The answer for a path and a preference, if it is right at this moment. `at_root` says what
+    /// holds of the root, and false without one; it is asked once in a turn.
+    pub(crate) fn find(
         &mut self,
-        root: impl FnOnce() -> Option<&'a Root>,
+        at_root: impl FnOnce(&dyn Fn(&Root) -> bool) -> bool,
         moment: Moment,
         target: &[u8],
         preference: AcceptEncoding,
@@ -167,7 +167,7 @@ impl Cache {
         let key = KeyRef { target, preference };
         let entry = Rc::clone(self.entries.get(&key)?);
         let confirmed = |root: &Root| entry.answer.checks.iter().all(|it| it.confirms(root));
-        let hold = || root().is_some_and(confirmed);
+        let hold = || at_root(&confirmed);
         let mut validity = entry.validity.get();
         let outcome = validity.ask(moment, self.limits.age_ns_max, hold);
         entry.validity.set(validity);
@@ -292,8 +292,11 @@ mod tests {
         fn body(&mut self, turn_number: u64, target: &str) -> Option<Bytes> {
             let moment = self.moment(turn_number);
             let target = target.as_bytes();
-            let root = || Some(&self.root);
-            let entry = self.cache.find(root, moment, target, AcceptEncoding::PLAIN);
+            let root = &self.root;
+            let at_root = |holds: &dyn Fn(&Root) -> bool| holds(root);
+            let entry = self
+                .cache
+                .find(at_root, moment, target, AcceptEncoding::PLAIN);
             let body = entry.and_then(|entry| match &entry.answer.content {
                 Content::Bytes(bytes) => Some(bytes.clone()),
                 Content::File(_) => None,
@@ -322,7 +325,7 @@ mod tests {
         assert!(
             bench
                 .cache
-                .find(|| Some(&bench.root), moment, b"/file", brotli)
+                .find(|holds| holds(&bench.root), moment, b"/file", brotli)
                 .is_none()
         );
     }

@@ -6,34 +6,37 @@
 //! request takes the home once, at its beginning, and ends with it. So it sees one directory
 //! whatever a deploy does meanwhile.
 //!
-//! A network thread keeps the home beside its cache, and compares a version for each request
-//! ([`Versions::home`]): what it has cached is of that version, and is gone with it. The version
-//! also grows when the mounts below the root change, as a path may lead into another one then.
+//! A network thread keeps the home beside its cache ([`KeptHome`]), and compares a version for each
+//! request ([`Versions::home`]): what it has cached is of that version, and is gone with it. The
+//! version also grows when the mounts below the root change, as a path may lead into another one
+//! then. A home that is replaced is taken from the threads that have it, so an idle one keeps no
+//! directory of a release that is to be removed.
 //!
 //! Invariants
 //! - HM1: what was found under a version is cached under no other one (`Cache::insert`).
 //! - HM2: the version grows after the home that it stands for is there, under the same lock; so who
 //!   reads it before the home has one that is as old or older.
+//! - HM4: a thread fetches a home with its [`KeptHome`] locked, and what was replaced is taken out
+//!   after the new one is there; so none puts an old one there that nobody takes out again.
 //! - HM3: nothing is tried on a network thread (`PromptRight`) in a home that is not local: the
 //!   right is taken away before such a home comes, and given back after it went.
 //!
-//! Does not: close the root of a home that was replaced before its last request has ended, and each
-//! network thread had another one.
+//! Does not: close the root of a home that was replaced before its last request has ended.
 //!
-//! | may run beside | current | version | changed |
-//! |----------------|---------|---------|---------|
-//! | each of them   | yes     | yes     | yes, one after the other |
+//! | may run beside | current | version | changed | kept |
+//! |----------------|---------|---------|---------|------|
+//! | each of them   | yes     | yes     | yes, one after the other | yes |
 //!
-//! Cost: a relaxed load and a comparison for a request on a network thread, a short lock on a
-//! worker.
+//! Cost: a relaxed load and a comparison for a request on a network thread, and a lock that none
+//! other wants for a look at the root; a short lock on a worker.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use flatpath::blocking::{BlockingLimit, WaitLimits};
 use flatpath::housekeeper::Task;
-use flatpath::lock::Lock;
+use flatpath::lock::{Guard, Lock};
 use flatpath::prompt::{PromptRight, look_into};
 
 use crate::asker::Asker;
@@ -80,6 +83,19 @@ pub(crate) struct Homes {
     linked: BlockingLimit,
     setup: Lock<Setup>,
     current: Lock<Current>,
+    /// What network threads have.
+    kept: Lock<Vec<Weak<Lock<Option<Arc<Home>>>>>>,
+}
+
+/// The home that a network thread goes by, until it is replaced.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptHome(Arc<Lock<Option<Arc<Home>>>>);
+
+impl KeptHome {
+    /// None was fetched yet, there is none, or it was replaced.
+    pub(crate) fn get(&self) -> Guard<'_, Option<Arc<Home>>> {
+        self.0.lock()
+    }
 }
 
 /// What a home is made of besides its directory.
@@ -118,6 +134,7 @@ impl Homes {
             linked: BlockingLimit::new("mounts that links lead to", WaitLimits::MOUNT),
             setup: Lock::default(),
             current: Lock::default(),
+            kept: Lock::default(),
             followed,
         });
         let follower = Arc::downgrade(&homes);
@@ -175,6 +192,39 @@ impl Homes {
         (self.versions.home(), current.home.clone())
     }
 
+    /// A place for the home of a network thread.
+    pub(crate) fn keep(&self) -> KeptHome {
+        let place = Arc::default();
+        let mut kept = self.kept.lock();
+        kept.retain(|other| other.strong_count() > 0);
+        kept.push(Arc::downgrade(&place));
+        KeptHome(place)
+    }
+
+    /// Fetches the home by now; its version, and what was there before.
+    pub(crate) fn fetch(&self, kept: &KeptHome) -> (u64, Option<Arc<Home>>) {
+        // HM4, locked before the look.
+        let mut place = kept.0.lock();
+        let (version, home) = self.numbered();
+        (version, std::mem::replace(&mut *place, home))
+    }
+
+    /// Takes what was replaced from the network threads that have it; these fetch anew. Called
+    /// after the new one is there. The last holder closes its root, which may wait.
+    fn take_replaced(&self) {
+        let current = self.current();
+        let places: Vec<_> = self.kept.lock().iter().filter_map(Weak::upgrade).collect();
+        for place in places {
+            let is_current = |home: &mut Arc<Home>| {
+                current
+                    .as_ref()
+                    .is_some_and(|current| Arc::ptr_eq(current, home))
+            };
+            let replaced = place.lock().take_if(|home| !is_current(home));
+            drop(replaced);
+        }
+    }
+
     /// The limits of the mounts at and below the root, and of those that links lead to.
     pub(crate) fn limits(&self) -> Vec<BlockingLimit> {
         let home = self.current();
@@ -210,6 +260,7 @@ impl Homes {
         if is_prompt {
             self.right.grant();
         }
+        self.take_replaced();
         // Its root may be closed here, which may wait.
         drop(before);
         outcome
@@ -227,6 +278,7 @@ impl Homes {
         let before = std::mem::replace(&mut current.home, home);
         self.versions.home_has_changed();
         drop(current);
+        self.take_replaced();
         drop(before);
         outcome
     }

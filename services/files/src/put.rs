@@ -7,6 +7,9 @@
 //! next start (`leftovers`). A request that ends
 //! before its file has a name leaves nothing ([`TempFile`]).
 //!
+//! What is decided comes in this order: the name, the method (a service that is not writable has
+//! none of this), the headers of the body, its length, what is at the name now.
+//!
 //! Conditions are looked at before the body is taken and again before the file gets its name. A
 //! client that wants to resume uses an upload (`tus`); a `Content-Range` is refused.
 //!
@@ -71,6 +74,8 @@ pub(crate) fn begin(uploads: &Uploads, request: &Request) -> UploadDecision {
 
 fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     let headers = request.headers();
+    // Whether there may be such a file comes first: what is said of a body is of one that counts.
+    let named = Named::of(uploads, raw_target(request))?;
     if headers.holds(&header::CONTENT_RANGE) {
         return Err(refuse_part());
     }
@@ -81,7 +86,21 @@ fn prepare(uploads: &Uploads, request: &Request) -> Result<Upload> {
     if length.is_some_and(|length| length > uploads.options.bytes_max) {
         return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
     }
-    Upload::at(uploads, raw_target(request), conditions_of(headers))
+    Upload::named(uploads, named, conditions_of(headers))
+}
+
+/// An address at which this service may have a file that is written.
+struct Named {
+    path: Vec<u8>,
+    form: PathForm,
+}
+
+impl Named {
+    fn of(uploads: &Uploads, raw: &str) -> Result<Self> {
+        let (path, form) = writable_path(raw, uploads.hidden)?;
+        uploads.allow_path(&path)?;
+        Ok(Self { path, form })
+    }
 }
 
 fn open_new(directory: &Arc<File>) -> Result<TempFile> {
@@ -130,8 +149,11 @@ impl Sink for Upload {
 impl Upload {
     /// A file that is to have this address, if there may be one.
     pub(crate) fn at(uploads: &Uploads, raw: &str, conditions: HeaderMap) -> Result<Self> {
-        let (path, form) = writable_path(raw, uploads.hidden)?;
-        uploads.allow_path(&path)?;
+        Self::named(uploads, Named::of(uploads, raw)?, conditions)
+    }
+
+    fn named(uploads: &Uploads, named: Named, conditions: HeaderMap) -> Result<Self> {
+        let Named { path, form } = named;
         let (parent, name) = split_name(&path);
         if form == PathForm::Directory {
             return Err(Refusal::conflict("a path that ends in / names a directory"));

@@ -24,13 +24,13 @@ use crate::cache::{self, Cache, CacheLimits, NewEntry};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Verdict};
 use crate::freshness::{LookupStart, Moment};
-use crate::homes::{Home, Homes, Stay};
+use crate::homes::{Home, Homes, KeptHome, Stay};
 use crate::kept::asks_part;
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
 use crate::mount_limits::MountLimits;
 use crate::owners::Owner;
-use crate::root::{Reach, Resolution};
+use crate::root::{Reach, Resolution, Root};
 use crate::rules::{Explanation, InForce, Rules};
 use crate::siblings::Forms;
 use crate::target::{Hidden, Target};
@@ -85,7 +85,7 @@ pub struct Files {
 #[doc(hidden)]
 pub struct FilesState {
     cache: Cache,
-    home: Option<Arc<Home>>,
+    home: KeptHome,
     requests: HandlerState,
 }
 
@@ -221,6 +221,11 @@ impl Files {
         self.homes.resolution()
     }
 
+    /// Whether nothing is served at this address, whatever is there.
+    fn hides(&self, head: &Head<'_>) -> bool {
+        Target::parse(head.path().as_bytes(), self.hidden).is_err()
+    }
+
     /// Which thread looks for a file that is not in the cache: a GET without conditions needs the
     /// data of its file, which some file systems never give without a wait.
     fn tried_if_told(&self, home: Option<&Home>, head: &Head<'_>) -> Disposition<'_> {
@@ -238,10 +243,10 @@ impl Files {
     #[cold]
     #[inline(never)]
     fn move_to_home(&self, thread: &mut FilesState) {
-        let (version, home) = self.homes.numbered();
+        let (version, before) = self.homes.fetch(&thread.home);
         thread.cache.move_to(version);
         // The last holder of a root closes it, which may wait.
-        flatpath::discard(std::mem::replace(&mut thread.home, home));
+        flatpath::discard(before);
     }
 
     /// How many workers are in which mount.
@@ -357,7 +362,7 @@ impl Service for Files {
     fn thread_state(&self) -> FilesState {
         FilesState {
             cache: Cache::new(self.cache),
-            home: None,
+            home: self.homes.keep(),
             requests: HandlerState::default(),
         }
     }
@@ -372,8 +377,11 @@ impl Service for Files {
         Plan {
             body: match streams {
                 true => BodyPlan::Streamed,
-                // A body of these means nothing (RFC 9110 section 9.3).
-                false if has_body && !reads(head.method()) => BodyPlan::Unread,
+                // A body of these means nothing (RFC 9110 section 9.3), nor does one for a name
+                // that is not served: how long it may be is not what the client has to know.
+                false if has_body && (!reads(head.method()) || self.hides(head)) => {
+                    BodyPlan::Unread
+                }
                 false => BodyPlan::default(),
             },
             // An upload by tus is kept with the address that began it, and archives have turns by
@@ -412,13 +420,16 @@ impl Service for Files {
             writes: self.versions.writes(),
         };
         let FilesState { cache, home, .. } = thread;
-        let root = || home.as_ref().map(|home| &*home.root);
-        let found = cache.find(root, moment, target, preference);
+        let at_root = |holds: &dyn Fn(&Root) -> bool| {
+            let home = home.get();
+            home.as_ref().is_some_and(|home| holds(&home.root))
+        };
+        let found = cache.find(at_root, moment, target, preference);
         let is_part = asks_part(head);
         let Some(cache::Entry { answer, .. }) = found.as_deref() else {
             return match is_part {
                 true => Disposition::Pooled,
-                false => self.tried_if_told(home.as_deref(), head),
+                false => self.tried_if_told(home.get().as_deref(), head),
             };
         };
         let verdict = match is_conditional(head) {
@@ -430,7 +441,7 @@ impl Service for Files {
             Verdict::Proceed => answer.send(reply),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
             Verdict::PreconditionFailed if is_part => Disposition::Pooled,
-            Verdict::PreconditionFailed => self.tried_if_told(home.as_deref(), head),
+            Verdict::PreconditionFailed => self.tried_if_told(home.get().as_deref(), head),
         }
     }
 
@@ -443,9 +454,11 @@ impl Service for Files {
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
         // That of `inline`, which was asked before.
-        let Some(home) = thread.home.as_deref() else {
+        // Not locked meanwhile: a try may hang, and who replaces the home would wait for it.
+        let Some(kept) = thread.home.get().clone() else {
             return Disposition::Pooled;
         };
+        let home = &*kept;
         let version = thread.cache.home_version();
         let response = thread.requests.with_request(head, |request| {
             let asker = Asker::new(&home.owners);
@@ -456,6 +469,10 @@ impl Service for Files {
             let answerer = self.answerer(Stay { version, home }, (pool, None), within, None);
             answerer.answer(request)
         });
+        if Arc::strong_count(&kept) == 1 {
+            // It was replaced meanwhile. The last holder of a root closes it, which may wait.
+            flatpath::discard(kept);
+        }
         let Some(mut response) = response.flatten() else {
             return Disposition::Pooled;
         };

@@ -74,6 +74,23 @@ fn a_request_that_has_begun_ends_in_its_directory() {
     until("nothing else keeps it", || Arc::strong_count(&home) == 1);
 }
 
+/// A release that is to be removed is kept by no thread that nobody asks anything.
+#[test]
+fn what_was_replaced_is_taken_from_a_thread_that_is_idle() {
+    let mut site = Site::new();
+    site.write("a.txt", "one");
+    wait_until_stable();
+    assert_eq!(site.get_hot("/a.txt", "").text(), "one");
+    let root = {
+        let (_, home) = site.files.home();
+        Arc::downgrade(&home.root)
+    };
+    assert!(root.strong_count() > 0, "it is served");
+    replace(&site, "a.txt", "two");
+    until("its root is closed", || root.strong_count() == 0);
+    assert_eq!(site.get("/a.txt").text(), "two");
+}
+
 #[test]
 fn a_directory_that_is_gone_is_named_until_it_is_back() {
     let mut site = Site::new();

@@ -7,6 +7,7 @@ mod directories;
 mod fallbacks;
 mod homes;
 mod kept;
+mod made;
 mod prompt;
 mod publishing;
 mod rule_files;

@@ -11,7 +11,7 @@ fn attempt(site: &Site, method: &str, target: &str, headers: &str) -> Option<Vec
     attempt_on(site, &mut thread, method, target, headers)
 }
 
-fn attempt_on(
+pub(super) fn attempt_on(
     site: &Site,
     thread: &mut FilesState,
     method: &str,
@@ -27,7 +27,7 @@ fn attempt_on(
 }
 
 /// The bytes of an answer with the head's lines in a fixed order.
-fn in_order(bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
+pub(super) fn in_order(bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
     let end = bytes
         .windows(4)
         .position(|it| it == b"\r\n\r\n")

@@ -50,16 +50,17 @@ pub(super) fn create(uploads: &Uploads, request: &Request) -> Result<Begun> {
     if all.holds(&header::CONTENT_TYPE) && !brings_bytes && has_body(request) {
         return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE.into());
     }
-    let length = length_of(request)?;
-    if length.is_some_and(|length| length > uploads.options.bytes_max) {
-        return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
-    }
     let metadata = match all.single(&headers::UPLOAD_METADATA) {
         None if all.holds(&headers::UPLOAD_METADATA) => return Err(malformed_metadata()),
         metadata => metadata.unwrap_or_default(),
     };
-    let checksum = patch::checksum_of(request)?;
+    // Whether there may be such a file comes before how long it may be, as for PUT.
     let (path, directory, name) = target_of(uploads, request, metadata)?;
+    let length = length_of(request)?;
+    if length.is_some_and(|length| length > uploads.options.bytes_max) {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
+    }
+    let checksum = patch::checksum_of(request)?;
     let conditions = conditions_of(all);
     allow(&existing_at(&directory, &name)?, &conditions, uploads.tags)?;
     let id = Id::fresh()?;
