@@ -107,7 +107,7 @@ pub struct LeftBehind {
     /// The name of the protocol that it ran, as far as is known.
     pub listener: Option<&'static str>,
     /// How long it had been at it: since a worker took its job, or since the beginning of a network
-    /// thread's turn.
+    /// thread's turn. Of a thread whose work is not known, how long the end waited for it.
     pub busy: Duration,
 }
 

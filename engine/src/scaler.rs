@@ -101,7 +101,8 @@ impl Scaler {
     /// Sends all workers home and waits for them, but not for ever: those that do not come are the
     /// result.
     pub(crate) fn stop(self, shared: &Shared) -> Vec<LeftBehind> {
-        let patience = Instant::now() + LEAVE_MAX;
+        let began = Instant::now();
+        let patience = began + LEAVE_MAX;
         let workers = match self {
             Scaler::Fixed(workers) => {
                 shared.worker_pool.stop();
@@ -115,7 +116,7 @@ impl Scaler {
                 shared.worker_pool.stop();
                 if !has_ended {
                     // A thread that it starts is what it waits for; the workers are its own.
-                    return vec![unknown("the scaler")];
+                    return vec![unknown("the scaler", began.elapsed())];
                 }
                 let _ = thread.join();
                 std::mem::take(&mut *workers.lock())
@@ -134,16 +135,17 @@ impl Scaler {
         }
         let mut left = shared.left_behind();
         left.extend(shared.bin.left_behind());
-        left.resize(stuck, unknown("a worker"));
+        left.resize(stuck, unknown("a worker", began.elapsed()));
         left
     }
 }
 
-fn unknown(thread: &str) -> LeftBehind {
+/// A thread of which is known only how long it was waited for.
+fn unknown(thread: &str, waited: Duration) -> LeftBehind {
     LeftBehind {
         thread: thread.into(),
         listener: None,
-        busy: LEAVE_MAX,
+        busy: waited,
     }
 }
 

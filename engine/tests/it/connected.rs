@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, DriverChoice, Protocol, Received, Server};

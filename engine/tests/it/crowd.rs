@@ -9,7 +9,6 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use flatpath::{Context, DriverChoice, Protocol, Received, Server};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};

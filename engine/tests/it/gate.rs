@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
 use socket2::{Domain, Socket, Type};

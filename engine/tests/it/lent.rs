@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use crate::lines::on_both;
 use flatpath::{Context, Job, Protocol, Received, Server, WorkerScope};

@@ -3,7 +3,6 @@
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use flatpath::{Context, Protocol, Received, Server, SignalWatch};
 use flatpath_testkit::in_child;

@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flatpath::{Context, DriverChoice, Error, Protocol, Received, Server};
 use flatpath_testkit::in_child;

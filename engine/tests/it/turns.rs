@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use crate::lines::on_both;
 use flatpath::{Context, Phase, Protocol, Received, Server};
