@@ -21,7 +21,7 @@ impl AdminServer {
     ) -> Result<AdminServer, Error> {
         admin.hosts(names.iter().cloned());
         let server = admin.server().passed_sockets(passed);
-        let running = server.listen_at(at, admin.protocol()).start()?;
+        let running = flatpath_cli_protocols::start_admin(admin, server, at)?;
         Ok(AdminServer { running })
     }
 

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use flatpath::{DriverChoice, Server};
+use flatpath_cli_protocols::Spoken;
 use flatpath_files::Files;
 use flatpath_http::http::Uri;
 use flatpath_http::http::uri::Scheme;
@@ -173,11 +174,12 @@ fn answer(
     }
     let failed = |cause: &dyn std::fmt::Display| Failure::Failed(format!("--url: {cause}"));
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = Server::new()
-        .driver(DriverChoice::Epoll)
-        .workers(1..=2)
-        .listen_at(address.into(), Http::service(sites).hosts(Hosts::any()));
-    let running = server.start().map_err(|cause| failed(&cause))?;
+    let server = Server::new().driver(DriverChoice::Epoll).workers(1..=2);
+    let spoken = Spoken::Sites(Http::service(sites).hosts(Hosts::any()));
+    let running = spoken
+        .at(server, address.into())
+        .start()
+        .map_err(|cause| failed(&cause))?;
     let bound = running
         .listeners()
         .first()

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use flatpath::Server;
 use flatpath::sockets::ListenAddress;
-use flatpath_echo::Echo;
+use flatpath_cli_protocols::Spoken;
 use flatpath_http::{ForwardedHeader, Hosts, Http, LiveSites, Origins};
 use flatpath_nfs::{Nfs, Offer};
 
@@ -239,10 +239,10 @@ impl Listener {
                     let numbers = services.count..services.count + 1;
                     services.counting.ingests.push((numbers, ingest.clone()));
                     services.controls.push(control);
-                    server.listen_at(address, ingest)
+                    Spoken::Ingest(ingest).at(server, address)
                 }
-                ListenerProtocol::Echo => server.listen_at(address, Echo),
-                ListenerProtocol::Relay => server.listen_at(address, relay.clone()),
+                ListenerProtocol::Echo => Spoken::Echo.at(server, address),
+                ListenerProtocol::Relay => Spoken::Relay(relay.clone()).at(server, address),
             };
             server = server.listener_limits(self.limits.clone());
             if !settings.proxy_from.is_empty() {
@@ -300,7 +300,7 @@ impl Listener {
         services.counting.nfs.push((numbers, counts));
         let mount = (&address, &protocol);
         let server = portmapper::add_mount_to(server, self, mount, services);
-        Ok(server.listen_at(address, protocol))
+        Ok(Spoken::Nfs(protocol).at(server, address))
     }
 
     fn add_http_to(
@@ -313,8 +313,9 @@ impl Listener {
         let is_exposed = hosts::is_exposed(self, &address, &services.passed);
         let hosts = hosts::of(self, is_exposed);
         if self.redirects && self.sites.is_empty() {
-            let redirect = Http::service(services.redirected.clone());
-            return Ok(server.listen_at(address, redirect.hosts(hosts)));
+            let sites = sites::redirecting_all(&services.redirected)?;
+            let http = Http::service(sites).hosts(hosts);
+            return Ok(Spoken::Sites(http).at(server, address));
         }
         if self.redirects {
             let redirect = services.redirected.clone();
@@ -325,17 +326,17 @@ impl Listener {
                 handle: sites.handle(),
                 answers: Answers::Redirects(redirect),
             });
-            return Ok(server.listen_at(address, Http::service(sites)));
+            return Ok(Spoken::LiveSites(Http::service(sites)).at(server, address));
         }
         let (service, mounts) =
             sites::service(self, parts, &mut services.accesses, &services.owners)?;
         let mounts = SharedMounts::new(mounts);
         let numbers = services.count..services.count + 1;
         services.counting.mounts.push((numbers, mounts.clone()));
-        Ok(match service {
-            sites::Service::Files(files) => server.listen_at(address, self.http(*files, hosts)),
+        let spoken = match service {
+            sites::Service::Files(files) => Spoken::Files(self.http(*files, hosts)),
             sites::Service::Sites(sites) if self.sites.is_empty() => {
-                server.listen_at(address, self.http(sites, hosts))
+                Spoken::Sites(self.http(sites, hosts))
             }
             sites::Service::Sites(sites) => {
                 let sites = LiveSites::new(sites, hosts);
@@ -346,9 +347,10 @@ impl Listener {
                     answers: Answers::Files(mounts),
                 });
                 // They have their hosts themselves, as these change with them.
-                server.listen_at(address, self.http(sites, Hosts::any()))
+                Spoken::LiveSites(self.http(sites, Hosts::any()))
             }
-        })
+        };
+        Ok(spoken.at(server, address))
     }
 
     /// A service at this listener.

@@ -67,16 +67,13 @@ pub(crate) fn add_to(mut server: Server, listener: &Listener, services: &mut Ser
     for address in listener.portmappers() {
         let offered = services.portmapped.clone();
         let portmapper = Portmapper::new(&offered).allowed(listener.settings.nfs_allow.clone());
-        let protocol = portmapper.protocol();
-        let datagrams = protocol.datagrams();
-        server = server.listen_at((*address).into(), protocol);
+        server = flatpath_cli_protocols::portmapper(server, *address, portmapper);
         services.offer(Offer::Portmapper, Number::Stream(services.count), offered);
         services.count += 1;
         let offered = services.portmapped.clone();
         let number = Number::Datagrams(services.datagrams);
         services.offer(Offer::PortmapperDatagrams, number, offered);
         services.datagrams += 1;
-        server = server.listen_datagrams(*address, datagrams);
     }
     server
 }
@@ -100,7 +97,7 @@ pub(crate) fn add_mount_to(
     let number = Number::Datagrams(services.datagrams);
     services.offer(Offer::MountDatagrams, number, nfs.programs().offered());
     services.datagrams += 1;
-    server.listen_datagrams(at, nfs.datagrams())
+    flatpath_cli_protocols::mount_datagrams(server, at, nfs)
 }
 
 /// The table of a listener for NFS: that of the portmappers, or its own alone.

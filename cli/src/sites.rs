@@ -194,8 +194,17 @@ pub(crate) fn redirecting(listener: &Listener, redirect: &Redirect) -> Result<Si
         }
     }
     let hosts: Vec<_> = hosts.into_iter().cloned().collect();
+    redirecting_hosts(&hosts, redirect)
+}
+
+/// The same of a listener without sites: every host that it is for.
+pub(crate) fn redirecting_all(redirect: &Redirect) -> Result<Sites, Failure> {
+    redirecting_hosts(&[ALL.parse().expect("a pattern")], redirect)
+}
+
+fn redirecting_hosts(hosts: &[HostPattern], redirect: &Redirect) -> Result<Sites, Failure> {
     // Paths are looked at there.
-    let sites = Sites::new().add(&hosts, "/", redirect.clone());
+    let sites = Sites::new().add(hosts, "/", redirect.clone());
     sites.map_err(|why| Failure::WrongUse(why.to_string()))
 }
 

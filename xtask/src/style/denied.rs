@@ -124,7 +124,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("No files over UDP.", |facts| {
         let may = [
             "services/nfs/src/portmapper/mod.rs",
-            "cli/src/portmapper.rs",
+            "cli/protocols/src/lib.rs",
         ];
         facts.only_these_spell(&["services", "cli"], &["listen_datagrams"], &may)?;
         facts.only_these_spell(&["services", "cli"], &["DatagramService"], &may)?;
@@ -133,7 +133,7 @@ const CHECKS: &[(&str, Check)] = &[
     (
         "Datagrams answer short questions, as of a portmapper.",
         |facts| {
-            facts.spells("cli/src/portmapper.rs", &["listen_datagrams"])?;
+            facts.spells("cli/protocols/src/lib.rs", &["listen_datagrams"])?;
             facts.has_setting("nfs-portmapper")
         },
     ),

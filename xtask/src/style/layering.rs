@@ -26,6 +26,7 @@ pub(crate) const PRODUCT: &[&str] = &[
     "protocols/websocket",
     "clients",
     "services",
+    "cli/protocols",
     "cli",
 ];
 /// The layers of tools above them.
