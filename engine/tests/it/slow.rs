@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::lines::{Client, Site};
 use flatpath::{DriverChoice, Limits};
 
-const WRITE_SECONDS: u64 = 1;
+/// Ten of them pass before a client is cut off whose TCP still answers.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A client whose kernel takes little at a time, so that its reading shows at once.
 fn narrow_client(site: &Site) -> Client {
@@ -21,7 +22,7 @@ fn narrow_client(site: &Site) -> Client {
 /// the deadline for sending, then stops.
 fn reads_slowly_and_stops(choice: DriverChoice) {
     let limits = Limits {
-        write_timeout: Duration::from_secs(WRITE_SECONDS),
+        write_timeout: WRITE_TIMEOUT,
         ..Limits::default()
     };
     let site = Site::new(choice, |server| server.limits(limits));
@@ -29,7 +30,7 @@ fn reads_slowly_and_stops(choice: DriverChoice) {
     client.say("big 24000000\n");
     let expired = || site.running().handle().statistics().connections_expired();
     let mut piece = [0; 2000];
-    let until = Instant::now() + Duration::from_secs(3 * WRITE_SECONDS);
+    let until = Instant::now() + 3 * WRITE_TIMEOUT;
     while Instant::now() < until {
         client.stream().read_exact(&mut piece).expect("it lives");
         std::thread::sleep(Duration::from_millis(50));
