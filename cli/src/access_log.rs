@@ -38,6 +38,8 @@ use flatpath::episode::Episode;
 use flatpath::lock::Lock;
 use flatpath::metrics::Metric;
 
+use crate::bounded_file;
+
 mod logs;
 
 pub(crate) use logs::AccessLogs;
@@ -97,6 +99,7 @@ impl Target {
 /// Opens a file to append to. A FIFO is opened whether it is read or not, and readers may change.
 fn open(path: &Path) -> io::Result<File> {
     const READABLE_BY_GROUP: u32 = 0o640;
+    let _reading = bounded_file::begin(path.display().to_string());
     let is_pipe = fs::metadata(path).is_ok_and(|it| it.file_type().is_fifo());
     let mut options = OpenOptions::new();
     options.append(true).read(is_pipe).create(!is_pipe);

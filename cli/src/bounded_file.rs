@@ -7,6 +7,9 @@
 //! again when it has. Meanwhile `/readyz` says it ([`silent`]), and so does the log of each reload
 //! that has to wait behind it. What is served stays as it is.
 //!
+//! So does the main thread before the server serves: [`Watch::begin`] is the first thing that it
+//! does, and until [`Watch::serving`] it is the start that waits.
+//!
 //! | may run beside     | begin, the end | silent, the task |
 //! |--------------------|----------------|------------------|
 //! | begin, the end     | yes            | yes              |
@@ -14,7 +17,8 @@
 
 use std::io::{self, Read};
 use std::mem;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -50,6 +54,9 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// What threads are at now, the innermost of each last.
 static NOW: Lock<Vec<Entry>> = Lock::new(Vec::new());
+
+/// Whether the server serves, so that what waits is a reload.
+static SERVES: AtomicBool = AtomicBool::new(false);
 
 /// The task, while there is one.
 static TASK: Lock<Option<Task>> = Lock::new(None);
@@ -128,11 +135,16 @@ fn look(at: Instant) -> Next {
         false => Next::After(LOOK),
     };
     drop(now);
+    // ORDER: Relaxed: it decides on words, and publishes nothing.
+    let follows = match SERVES.load(Ordering::Relaxed) {
+        true => "what is served stays as it is, and no reload is done before it answers",
+        false => "the start waits for it, and nothing is served yet",
+    };
     for what in news {
         let seconds = SILENT_AFTER.as_secs();
         log::error!(
             "{what} has not answered for {seconds} s: a disk, a mount or another machine hangs; \
-             what is served stays as it is, and no reload is done before it answers"
+             {follows}"
         );
     }
     next
@@ -147,6 +159,21 @@ impl Watch {
         *TASK.lock() = Some(task);
         Ok(Watch(()))
     }
+
+    /// The server serves: what waits from now on is a reload.
+    pub(crate) fn serving(&self) {
+        // ORDER: Relaxed: see `look`.
+        SERVES.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What this path leads to, without links.
+///
+/// # Errors
+/// Those of realpath(3).
+pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
+    let _reading = begin(path.display().to_string());
+    path.canonicalize()
 }
 
 impl Drop for Watch {

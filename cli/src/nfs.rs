@@ -10,6 +10,7 @@ use flatpath::Running;
 use flatpath::lock::Lock;
 use flatpath_nfs::{Access, Nfs, Options, Registration, Squash};
 
+use crate::bounded_file;
 use crate::config::Configuration;
 use crate::failure::Failure;
 use crate::nfs_exports;
@@ -57,6 +58,7 @@ pub(crate) fn open(
     file: &Configuration,
     tls_required: bool,
 ) -> Result<Nfs, Failure> {
+    let _reading = bounded_file::begin("what NFS exports".into());
     let exports = match nfs_exports::are_named(settings, file) {
         true => nfs_exports::load(&settings.nfs_exports, file)?,
         false => Vec::new(),

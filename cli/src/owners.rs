@@ -12,6 +12,7 @@ use flatpath_http::{Request, Response};
 use flatpath_layers::AccessHandle;
 
 use crate::access::Accesses;
+use crate::bounded_file;
 use crate::config::Configuration;
 use crate::directories;
 use crate::failure::Failure;
@@ -105,7 +106,7 @@ pub(crate) fn unasked(before: &[Listener], after: &[Listener]) -> Vec<String> {
         let served = tables.flat_map(Listener::served);
         let named = served.filter(|it| !it.label.is_empty());
         let found = named.filter_map(|it| {
-            let directory = sites::directory(&it.settings).canonicalize().ok()?;
+            let directory = bounded_file::canonical(sites::directory(&it.settings)).ok()?;
             Some((directory, it.label))
         });
         found.collect()
@@ -119,7 +120,7 @@ pub(crate) fn unasked(before: &[Listener], after: &[Listener]) -> Vec<String> {
         .iter()
         .filter(|it| it.serves_over_http() && it.sites.is_empty());
     for listener in fixed {
-        let Ok(own) = sites::directory(&listener.settings).canonicalize() else {
+        let Ok(own) = bounded_file::canonical(sites::directory(&listener.settings)) else {
             continue;
         };
         let below = new
@@ -138,7 +139,7 @@ pub(crate) fn exposed(listeners: &[Listener], file: &Configuration) -> Vec<Strin
     for listener in listeners.iter().filter(|it| it.serves_over_http()) {
         for site in listener.served() {
             let rules = rules(&site.settings);
-            let directory = sites::directory(&site.settings).canonicalize();
+            let directory = bounded_file::canonical(sites::directory(&site.settings));
             if let (Ok(directory), false) = (directory, rules.is_empty()) {
                 let of = match site.label.trim() {
                     "" => "HTTP".to_owned(),
@@ -154,7 +155,7 @@ pub(crate) fn exposed(listeners: &[Listener], file: &Configuration) -> Vec<Strin
             continue;
         }
         for export in nfs_exports::directories(&listener.settings, file) {
-            let Ok(directory) = export.canonicalize() else {
+            let Ok(directory) = bounded_file::canonical(&export) else {
                 continue;
             };
             for (inner, words) in &protected {

@@ -81,6 +81,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     flatpath::memory::bound_arenas(ARENAS_MAX);
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
+    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::named_in(&settings, &file)?;
     warn(arguments, &listeners, &file);
@@ -105,7 +106,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let mut rpcbind = Rpcbind::begin(&running, &services, restart.takes_over())?;
     let reporters = reporters(&services, &running);
     let renewal = Renewal::begin(&services.certificates, reload_period(&settings));
-    let watches = watches(&manager, &running)?;
+    let pulse = Pulse::begin(&manager, running.handle()).map_err(no_thread)?;
+    silence.serving();
     // Before the server before this one can end: it would be the manager's main process.
     manager.ready("Serving");
     let relieved = watchdog.on_stopping(drain_times.timeout());
@@ -141,7 +143,9 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         manager.stopping();
         withdraw();
     });
-    drop((handover, reporters, renewal, rpcbind, services, watches));
+    drop((
+        handover, reporters, renewal, rpcbind, services, pulse, silence,
+    ));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
     access_logs.end();
@@ -172,16 +176,6 @@ fn divided(settings: &Settings, listeners: &[Listener]) -> Result<Parts, Failure
         log::warn!("{why}");
     }
     Ok(parts)
-}
-
-/// What looks after the network threads and after the files of the configuration.
-fn watches(
-    manager: &ServiceManager,
-    running: &Running,
-) -> Result<(Pulse, bounded_file::Watch), Failure> {
-    let pulse = Pulse::begin(manager, running.handle()).map_err(no_thread)?;
-    let silence = bounded_file::Watch::begin().map_err(no_thread)?;
-    Ok((pulse, silence))
 }
 
 /// Says what is allowed, and hardly meant.
