@@ -8,9 +8,9 @@
 //!
 //! Linux's server is alike (tried on 6.1, NFSv3): a handle of a directory that was removed is stale
 //! at once, and mountd looks at the path of an export anew for each client that mounts. Clients of
-//! a directory that was only renamed go on in it, until the kernel's cache of exports has run out or
-//! was flushed (`exportfs -f`): then their handles are stale. With `fsid=` mountd looks at the path
-//! no more before that, and after it handles of the old root lead to the new directory.
+//! a directory that was only renamed go on in it, until the kernel's cache of exports has run out
+//! or was flushed (`exportfs -f`): then their handles are stale. With `fsid=` mountd looks at the
+//! path no more before that, and after it handles of the old root lead to the new directory.
 //!
 //! The housekeeper asks what the kernel knows of the open directory, which never waits; to export
 //! anew has a thread of its own for as long as it takes.
