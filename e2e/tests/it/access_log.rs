@@ -29,13 +29,13 @@ each_driver!(
     connections_that_are_relayed_have_a_line,
 );
 
-fn launch(driver: Driver, site: &Site, log: &Path) -> Launch {
+pub(crate) fn launch(driver: Driver, site: &Site, log: &Path) -> Launch {
     let launch = Launch::serve(driver).directory(site.path());
     launch.with(["--access-log".as_ref(), log.as_os_str()])
 }
 
 /// The lines of a server that ends now.
-fn lines_at_end(mut server: Server, log: &Path) -> Vec<String> {
+pub(crate) fn lines_at_end(mut server: Server, log: &Path) -> Vec<String> {
     server.terminate();
     assert_eq!(server.exit_status().code(), Some(0));
     lines(log)
@@ -51,7 +51,7 @@ fn lines(log: &Path) -> Vec<String> {
 }
 
 /// Of a combined line, everything behind the time.
-fn behind_time(line: &str) -> &str {
+pub(crate) fn behind_time(line: &str) -> &str {
     let (before, rest) = line.split_once("] ").expect("a time");
     assert!(before.starts_with("127.0.0.1 - - ["), "{line}");
     assert!(before.ends_with(" +0000"), "{line}");

@@ -33,6 +33,7 @@ each_driver!(
     a_path_that_others_may_replace_is_refused,
     sockets_pass_to_and_from_no_other_user,
     files_of_unix_sockets_are_removed_by_whoever_is_last,
+    a_file_that_another_process_has_put_at_a_path_is_never_removed,
     a_server_that_is_killed_leaves_the_path_to_the_next,
 );
 
@@ -497,6 +498,31 @@ fn files_of_unix_sockets_are_removed_by_whoever_is_last(driver: Driver) {
     last.await_log("no longer served: http unix:");
     assert!(!run.at("http").exists());
     assert_eq!(last.client().get("/file").text(), "contents");
+}
+
+/// Another process has put its own socket in the place of the server's before the hand-over.
+fn a_file_that_another_process_has_put_at_a_path_is_never_removed(driver: Driver) {
+    let site = Site::new().with("file", "contents");
+    let run = Site::new();
+    let path = run.at("next");
+    let at = run.at("http");
+    let start = || {
+        let launch = launch(driver, &site, &path);
+        launch.with(["--http", &format!("unix:{}", at.display())])
+    };
+    let first = start().start();
+    std::fs::rename(&at, run.at("moved")).expect("renamed");
+    let _others = std::os::unix::net::UnixListener::bind(&at).expect("free");
+    let next = start().start();
+    ended_well(first);
+    assert!(at.exists(), "it is not the first one's");
+    next.await_log("another process has put its own file there");
+    let last = launch(driver, &site, &path).start();
+    ended_well(next);
+    last.await_log("no longer served: http unix:");
+    assert!(at.exists(), "it is nobody's of these");
+    last.end();
+    assert!(at.exists());
 }
 
 fn a_server_that_is_killed_leaves_the_path_to_the_next(driver: Driver) {

@@ -4,7 +4,7 @@
 //!
 //! `FLATPATH_HANDOVERS=300` makes it as many.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,10 @@ use flatpath_testkit::{
     Driver, Launch, Over, Server, Site, binary, each_driver, handovers, until_true,
 };
 
+use crate::h2_frames::{
+    ACK, DATA, END_STREAM, Frame, GOAWAY, PING, PREFACE, SETTINGS, frame, get, next,
+};
+
 each_driver!(no_connection_ends_before_its_reply);
 
 const HANDOVERS_MIN: usize = 10;
@@ -22,40 +26,11 @@ const CLIENTS: usize = 4;
 /// Requests from one hand-over to the next.
 const ASKED_MIN: usize = 20;
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-/// `GET http://h/file`: of the static table, but for the path and the host.
-const GET: &[u8] = b"\x82\x86\x04\x05/file\x01\x01h";
-
 fn start(driver: Driver, site: &Site, path: &Path) -> Server {
     let launch = Launch::new(binary::flatpath().to_path_buf());
     let launch = launch.with(["serve", "--driver", driver.name()]);
     let launch = launch.with(["--http", "127.0.0.1:0", "--handover"]);
     launch.with([path]).directory(site.path()).start()
-}
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("short");
-    let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
-    [&head, payload].concat()
-}
-
-/// The next frame: its kind, its flags, its payload.
-fn next(stream: &mut TcpStream) -> std::io::Result<(u8, u8, Vec<u8>)> {
-    let mut head = [0; 9];
-    stream.read_exact(&mut head)?;
-    let [high, middle, low, kind, flags, ..] = head;
-    let length = u32::from_be_bytes([0, high, middle, low]);
-    let mut payload = vec![0; length as usize];
-    stream.read_exact(&mut payload)?;
-    Ok((kind, flags, payload))
 }
 
 /// One request on a connection of its own.
@@ -65,8 +40,8 @@ fn ask(address: SocketAddr, random: &mut fastrand::Rng) -> Result<(), String> {
     stream
         .set_read_timeout(Some(LONG_PATIENCE))
         .expect("a deadline");
-    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, GET);
-    let said = [PREFACE, &frame(SETTINGS, 0, 0, &[]), &request].concat();
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let said = [PREFACE, &settings, &get(1, "localhost", "/file")].concat();
     let mut heard = Vec::new();
     let mut exchange = || {
         let mut left = &said[..];
@@ -79,12 +54,17 @@ fn ask(address: SocketAddr, random: &mut fastrand::Rng) -> Result<(), String> {
             }
         }
         loop {
-            let (kind, flags, payload) = next(&mut stream)?;
+            let Frame {
+                kind,
+                flags,
+                payload,
+                ..
+            } = next(&mut stream)?;
             heard.push((kind, flags));
             match kind {
                 PING if flags & ACK == 0 => stream.write_all(&frame(PING, ACK, 0, &payload))?,
                 // Its request is within what is answered (RFC 9113 section 6.8).
-                GOAWAY => assert!(payload[..4] > [0; 4], "told to go before it has asked"),
+                GOAWAY => assert_ne!(payload[..4], [0; 4], "told to go before it has asked"),
                 DATA if flags & END_STREAM != 0 => return Ok(payload),
                 _ => {}
             }

@@ -24,6 +24,8 @@ mod echo;
 mod file_errors;
 mod files;
 mod first_page;
+mod h2_frames;
+mod h2_refused;
 mod handlers;
 mod handover;
 mod handover_ends;
