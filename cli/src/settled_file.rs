@@ -30,6 +30,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn read_with(path: &Path, mut pause: impl FnMut(Duration)) -> io::Result<Vec<u8>> {
+    let _reading = bounded_file::begin(path.display().to_string());
     for _ in 0..WAITS_MAX {
         let before = fs::metadata(path)?;
         if is_fresh(&before) {
