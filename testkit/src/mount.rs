@@ -5,12 +5,15 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use tempfile::TempDir;
 
+use crate::skipped::cannot_run;
 use crate::tools;
 
 /// A mounted file system.
@@ -54,13 +57,54 @@ impl Mounted {
         Mounted::tell(mounted.map_err(io::Error::from), vec![at])
     }
 
+    /// What an NFS server at this address exports as `/`, through the kernel's own client: NFSv3
+    /// over TCP without a portmapper and locks, with `more` options of mount.nfs(8). Its calls wait
+    /// for a server that is away. `None` where the kernel has no such client.
+    ///
+    /// # Panics
+    /// It has one, and the mount fails.
+    pub fn nfs(server: SocketAddr, more: &str) -> Option<Mounted> {
+        let at = tempfile::tempdir().expect("a directory");
+        let (address, port) = (server.ip(), server.port());
+        let options = format!(
+            "vers=3,proto=tcp,mountproto=tcp,nolock,hard,addr={address},mountaddr={address},\
+             port={port},mountport={port}{more}"
+        );
+        let (source, options) = (format!("{address}:/"), options.into_bytes());
+        match Mounted::of(&CString::new(source).ok()?, at.path(), c"nfs", &options) {
+            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+                tools::refused(&format!("a mount: {cause}"))
+            }
+            // Of a file system that it does not know.
+            Err(cause) if cause.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
+                cannot_run("this kernel has no client of NFS");
+                None
+            }
+            mounted => {
+                let mut mounted = mounted.expect("the kernel mounts it");
+                mounted.own = vec![at];
+                Some(mounted)
+            }
+        }
+    }
+
     /// A file system of this kind, with these options, at an empty directory.
     ///
     /// # Errors
     /// Not root, or what mount(2) says.
     pub fn new(at: &Path, kind: &CStr, options: &[u8]) -> io::Result<Mounted> {
+        Mounted::of(kind, at, kind, options)
+    }
+
+    fn of(source: &CStr, at: &Path, kind: &CStr, options: &[u8]) -> io::Result<Mounted> {
         let options = CString::new(options)?;
-        mount(kind, at, kind, MountFlags::NOSUID, Some(options.as_c_str()))?;
+        mount(
+            source,
+            at,
+            kind,
+            MountFlags::NOSUID,
+            Some(options.as_c_str()),
+        )?;
         Ok(Mounted {
             at: at.to_path_buf(),
             own: Vec::new(),
@@ -85,6 +129,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        unmount(&self.at, UnmountFlags::DETACH).expect("it was mounted");
+        // Calls to a server that is gone for good end so; other file systems take no notice.
+        let flags = UnmountFlags::DETACH | UnmountFlags::FORCE;
+        unmount(&self.at, flags).expect("it was mounted");
     }
 }

@@ -14,6 +14,7 @@ mod gone;
 mod handover;
 mod hung;
 mod lasting;
+mod mounted;
 mod overtaking;
 mod portmapper;
 mod prompt;

@@ -1,0 +1,165 @@
+//! Servers that are killed or relieved under writers, and handles that no server knows any more.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use flatpath_testkit::deadline::long_patience;
+use flatpath_testkit::mount::Mounted;
+use flatpath_testkit::{Driver, Over, Server, Site, each_driver, noise, tools, until_true};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::nfs::mounted::{Mount, start};
+
+each_driver!(
+    what_was_synced_is_there_after_kills,
+    programs_go_on_through_hand_overs,
+    handles_of_another_key_are_stale,
+);
+
+const BLOCK: usize = 4096;
+/// How often the server ends under the writers.
+const ENDS: usize = 3;
+
+fn block(number: usize) -> Vec<u8> {
+    noise(number as u64, BLOCK)
+}
+
+/// Writes and syncs blocks until it is over; how many.
+fn write_synced(directory: &Path, is_over: &Over) -> usize {
+    let file = File::create(directory.join("synced")).expect("it is made");
+    let mut count = 0;
+    while !is_over.is_set() {
+        file.write_all_at(&block(count), (count * BLOCK) as u64)
+            .expect("room");
+        file.sync_all().expect("it is synced");
+        count += 1;
+    }
+    count
+}
+
+/// Copies a file again and again until it is over, and compares; how often.
+fn copy(directory: &Path, is_over: &Over) -> usize {
+    let mut count = 0;
+    while !is_over.is_set() {
+        let mut command = Command::new("sh");
+        let copied = command.args(["-ec", "cp big copy; cmp big copy; rm copy"]);
+        let output = tools::run(copied.current_dir(directory), long_patience());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "copy {count}: {errors}");
+        count += 1;
+    }
+    count
+}
+
+/// Writers on a mount while `change` ends its server and starts the next, several times.
+fn go_through(
+    mount: Mount,
+    driver: Driver,
+    more: &[&str],
+    change: impl Fn(&mut Server, &dyn Fn() -> Server),
+) {
+    let Mount {
+        at,
+        mut server,
+        site,
+        state,
+    } = mount;
+    let address = server.address("nfs");
+    let next = || start(driver, &site, &state, address, more);
+    site.write("big", noise(3, 1_000_000));
+    let over = Over::default();
+    let written = std::thread::scope(|scope| {
+        let _ends = over.at_end();
+        let writer = scope.spawn(|| write_synced(at.path(), &over));
+        let copier = scope.spawn(|| copy(at.path(), &over));
+        for _ in 0..ENDS {
+            let length = || site.at("synced").metadata().map_or(0, |data| data.len());
+            let before = length();
+            until_true("writes that go on", || {
+                length() >= before + 10 * BLOCK as u64
+            });
+            change(&mut server, &next);
+        }
+        over.set();
+        assert!(copier.join().expect("it does not fail") > 0);
+        writer.join().expect("it does not fail")
+    });
+    let found = std::fs::read(site.at("synced")).expect("there");
+    assert_eq!(found.len(), written * BLOCK);
+    for (number, found) in found.chunks(BLOCK).enumerate() {
+        assert!(found == block(number), "block {number} of {written}");
+    }
+    drop(at);
+    server.end();
+}
+
+fn what_was_synced_is_there_after_kills(driver: Driver) {
+    let more = ["--no-root-squash"];
+    let Some(mount) = Mount::new(driver, "", &more) else {
+        return;
+    };
+    go_through(mount, driver, &more, |server, next| {
+        server.process().signal(Signal::KILL);
+        server.exit_status();
+        *server = next();
+    });
+}
+
+fn programs_go_on_through_hand_overs(driver: Driver) {
+    let run = Site::new();
+    let place = run.at("next");
+    let more = [
+        "--no-root-squash",
+        "--handover",
+        place.to_str().expect("a path in text"),
+    ];
+    let Some(mount) = Mount::new(driver, "", &more) else {
+        return;
+    };
+    go_through(mount, driver, &more, |server, next| {
+        let mut old = std::mem::replace(server, next());
+        assert!(old.exit_status().success(), "{}", old.log());
+    });
+}
+
+/// A program sees ESTALE for what it has open, and a mount anew finds the files.
+fn handles_of_another_key_are_stale(driver: Driver) {
+    let Some(mount) = Mount::new(driver, ",noac,lookupcache=none", &[]) else {
+        return;
+    };
+    let Mount {
+        at,
+        mut server,
+        site,
+        state: _,
+    } = mount;
+    site.write("file", "content");
+    let mut open = File::open(at.path().join("file")).expect("there");
+    let mut text = String::new();
+    open.read_to_string(&mut text).expect("it can be read");
+    assert_eq!(text, "content");
+    let address = server.address("nfs");
+    server.process().signal(Signal::KILL);
+    server.exit_status();
+    let other = Site::new();
+    let server = start(driver, &site, &other, address, &[]);
+    let seen = open.metadata().map(|_| ()).and_then(|()| {
+        open.seek(SeekFrom::Start(0))?;
+        open.read(&mut [0; 10]).map(|_| ())
+    });
+    let seen = seen.expect_err("its handle is of another key");
+    assert_eq!(
+        seen.raw_os_error(),
+        Some(Errno::STALE.raw_os_error()),
+        "{seen}"
+    );
+    let again = Mounted::nfs(address, "").expect("as before");
+    let text = std::fs::read_to_string(again.path().join("file"));
+    assert_eq!(text.expect("there"), "content");
+    drop((open, again, at));
+    server.end();
+}

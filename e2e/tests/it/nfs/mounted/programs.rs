@@ -1,0 +1,128 @@
+//! What people run in their directories: copies, archives, git, a database, programs that map files
+//! or keep open what they have removed.
+
+use flatpath_testkit::{Driver, each_driver, noise, tools};
+
+use crate::nfs::mounted::{Mount, shell, succeeds};
+
+each_driver!(
+    files_are_copied_packed_and_listed,
+    what_is_open_outlives_its_name,
+    git_keeps_a_history,
+    a_database_keeps_its_rows,
+    a_mapped_file_is_written,
+    several_connections_and_small_transfers_carry_the_same,
+);
+
+fn files_are_copied_packed_and_listed(driver: Driver) {
+    let Some(mount) = Mount::new(driver, "", &[]) else {
+        return;
+    };
+    let bytes: Vec<u8> = noise(7, 9_000_001);
+    mount.site.write("big", &bytes);
+    shell(
+        "cp big copy; cmp big copy; cp -r /usr/share/doc/bash doc; diff -r /usr/share/doc/bash doc",
+        mount.path(),
+    );
+    assert!(std::fs::read(mount.site.at("copy")).expect("there") == bytes);
+    let many = "mkdir many; cd many; for i in $(seq 600); do : >f$i; done; test $(ls | wc -l) = 600
+                ls -la >/dev/null; rm f1*; test $(ls | wc -l) = 489; cd ..; rm -r many";
+    shell(many, mount.path());
+    shell(
+        "mkdir in; tar cf - doc | (cd in; tar xf -); diff -r doc in/doc; rm -r doc in",
+        mount.path(),
+    );
+    let links = "echo a >x; ln x y; ln -s x z; test $(stat -c %h x) = 2; test $(cat z) = a
+                 mv x w; test $(cat y) = a; rm w y z; mkfifo p; test -p p; rm p; df . >/dev/null";
+    shell(links, mount.path());
+    let left = std::fs::read_dir(mount.site.path()).expect("there").count();
+    assert_eq!(left, 2, "big and copy");
+    mount.end();
+}
+
+/// The client renames what is removed while it is open, and removes it at the close.
+fn what_is_open_outlives_its_name(driver: Driver) {
+    let Some(mount) = Mount::new(driver, "", &[]) else {
+        return;
+    };
+    let lines = "echo kept >f; exec 3<f; rm f; test \"$(cat <&3)\" = kept
+                 test -n \"$(ls -A)\"; exec 3<&-; test -z \"$(ls -A)\"
+                 echo old >a; echo new >b; exec 3<a; mv b a; test \"$(cat <&3)\" = old
+                 test \"$(cat a)\" = new; exec 3<&-; rm a; test -z \"$(ls -A)\"";
+    shell(lines, mount.path());
+    mount.end();
+}
+
+fn git_keeps_a_history(driver: Driver) {
+    let (Some(_), Some(mount)) = (tools::find("git"), Mount::new(driver, "", &[])) else {
+        return;
+    };
+    let lines = "git init -q g; cd g; cp -r /usr/share/doc/coreutils .; git add -A
+                 who='-c user.name=a -c user.email=a@b'; git $who commit -qm one
+                 echo x >f; git add f; git $who commit -qm two; git gc -q; git fsck --strict
+                 git clone -q . ../h; test $(git -C ../h log --oneline | wc -l) = 2";
+    shell(lines, mount.path());
+    mount.end();
+}
+
+fn a_database_keeps_its_rows(driver: Driver) {
+    let (Some(_), Some(mount)) = (tools::find("python3"), Mount::new(driver, "", &[])) else {
+        return;
+    };
+    // The mount has no locks.
+    let program = "import sqlite3
+c = sqlite3.connect('file:db?nolock=1', uri=True)
+c.execute('create table t(a)')
+for i in range(300): c.execute('insert into t values(?)', (i,))
+c.commit(); c.close()
+c = sqlite3.connect('file:db?nolock=1', uri=True)
+assert c.execute('select count(*), sum(a) from t').fetchone() == (300, 44850)
+assert c.execute('pragma integrity_check').fetchone()[0] == 'ok'";
+    succeeds("python3", &["-c", program], mount.path());
+    mount.end();
+}
+
+fn a_mapped_file_is_written(driver: Driver) {
+    let (Some(_), Some(mount)) = (tools::find("python3"), Mount::new(driver, "", &[])) else {
+        return;
+    };
+    let program = "import mmap, os
+f = open('m', 'w+b'); f.truncate(1 << 20); m = mmap.mmap(f.fileno(), 0)
+m[0:5] = b'first'; m[1048572:1048576] = b'last'; m.flush(); m.close(); f.close()
+fd = os.open('t', os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)
+os.write(fd, b'x' * 100000); os.ftruncate(fd, 10); assert os.fstat(fd).st_size == 10; os.close(fd)
+os.chmod('t', 0o400); assert os.stat('t').st_mode & 0o777 == 0o400
+os.utime('t', ns=(10**18 + 1, 10**18 + 2)); assert os.stat('t').st_mtime_ns == 10**18 + 2
+try: os.open('t', os.O_CREAT | os.O_EXCL | os.O_WRONLY); assert False
+except FileExistsError: pass
+fd = os.open('sparse', os.O_RDWR | os.O_CREAT); os.pwrite(fd, b'end', 1 << 30); os.fsync(fd)
+s = os.fstat(fd); assert s.st_size == (1 << 30) + 3 and s.st_blocks < 100, s
+assert os.pread(fd, 10, 1 << 29) == bytes(10)";
+    succeeds("python3", &["-c", program], mount.path());
+    let mapped = std::fs::read(mount.site.at("m")).expect("there");
+    assert_eq!(
+        (&mapped[..5], &mapped[1_048_572..]),
+        (&b"first"[..], &b"last"[..])
+    );
+    mount.end();
+}
+
+fn several_connections_and_small_transfers_carry_the_same(driver: Driver) {
+    for options in [
+        ",nconnect=4",
+        ",rsize=4096,wsize=4096",
+        ",rsize=1048576,wsize=1048576",
+    ] {
+        let Some(mount) = Mount::new(driver, options, &[]) else {
+            return;
+        };
+        let bytes: Vec<u8> = noise(9, 2_000_003);
+        mount.site.write("big", &bytes);
+        shell("cp big copy; cmp big copy", mount.path());
+        assert!(
+            std::fs::read(mount.site.at("copy")).expect("there") == bytes,
+            "{options}"
+        );
+        mount.end();
+    }
+}
