@@ -16,7 +16,7 @@ use crate::refusal::{Cause, Refusal};
 /// What the kernel gave; nothing where it refused, which is told.
 ///
 /// # Panics
-/// It had not enough of something.
+/// It had not enough of something, or is new enough and refused.
 pub(crate) fn given<T>(made: Result<T, Refusal>) -> Option<T> {
     let refusal = match made {
         Ok(made) => return Some(made),
@@ -24,7 +24,8 @@ pub(crate) fn given<T>(made: Result<T, Refusal>) -> Option<T> {
     };
     match refusal.cause {
         cause if cause.is_resource() => panic!("{refusal}"),
-        Cause::Unsupported => not_on_this_kernel(refusal.step),
+        // The newest feature of any driver that a test asks for.
+        Cause::Unsupported => not_on_this_kernel(refusal.step, (6, 1)),
         _ => cannot_run(&refusal.to_string()),
     }
     None

@@ -34,7 +34,7 @@ impl Driver {
         });
         match (self, ring) {
             (Self::Epoll, _) | (Self::Uring, Ring::Sufficient) => return true,
-            (Self::Uring, Ring::Old) => not_on_this_kernel("io_uring of Linux 6.0"),
+            (Self::Uring, Ring::Old) => not_on_this_kernel("io_uring of Linux 6.0", (6, 0)),
             (Self::Uring, Ring::Refused(why)) => {
                 cannot_run(&format!("io_uring is refused: {why}"));
             }

@@ -29,9 +29,26 @@ pub fn cannot_run(why: &str) {
     tell("not run", why);
 }
 
-/// The same for a feature of Linux that the running kernel does not have: which.
-pub fn not_on_this_kernel(feature: &str) {
+/// The same for a feature of Linux that the running kernel is too old for: which, and the version
+/// that brought it. From that on its absence is a fault of ours.
+///
+/// # Panics
+/// The running kernel is not older.
+pub fn not_on_this_kernel(feature: &str, since: (u32, u32)) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let is_older = version(release).is_none_or(|running| running < since);
+    assert!(
+        is_older,
+        "Linux {release} has it and we do not get it: {feature}"
+    );
     tell("not on this kernel", feature);
+}
+
+/// The first two numbers of a release as `6.1.0-50-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(['.', '-']).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// What the lines begin with that a test prints in a process of its own and its parent passes on.
@@ -79,6 +96,13 @@ fn take_from(path: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feature_that_the_kernel_is_new_enough_for_is_not_left_out() {
+        assert_eq!(version("6.1.0-50-amd64\n"), Some((6, 1)));
+        let left_out = std::panic::catch_unwind(|| not_on_this_kernel("all of it", (1, 0)));
+        assert!(left_out.is_err(), "Linux 1.0 had it");
+    }
 
     #[test]
     fn what_is_left_out_is_told_once_more() {

@@ -75,7 +75,8 @@ fn uring(made: Result<Uring, Refusal>) -> Option<Uring> {
     };
     match refusal.cause {
         cause if cause.is_resource() => panic!("{refusal}"),
-        Cause::Unsupported => not_on_this_kernel(refusal.step),
+        // The newest feature of any driver that a test asks for.
+        Cause::Unsupported => not_on_this_kernel(refusal.step, (6, 1)),
         _ => cannot_run(&refusal.to_string()),
     }
     None
