@@ -1,9 +1,9 @@
 //! What the command speaks: each of its protocols with its service.
 //!
-//! A protocol is generic code of the engine, and of HTTP or RPC, which is compiled where its service
-//! is named. Here it is named once, in functions that are generic no more. So this crate has all of
-//! the command that each request goes through, and is optimised in every profile; the command itself
-//! reads settings and reports, and a build to try it need not optimise that
+//! A protocol is generic code of the engine, and of HTTP or RPC, which is compiled where its
+//! service is named. Here it is named once, in functions that are generic no more. So this crate
+//! has all of the command that each request goes through, and is optimised in every profile; the
+//! command itself reads settings and reports, and a build to try it need not optimise that
 //! (`profile.release.package` in the workspace's `Cargo.toml`).
 //!
 //! Invariant: `flatpath-cli` listens by these functions alone. A service of its own, such as the
@@ -28,6 +28,7 @@ use flatpath_rpc::Rpc;
     missing_debug_implementations,
     reason = "services have directories and locks, and no use for one"
 )]
+// Exhaustive: the command makes each of them, and matches none.
 pub enum Spoken {
     /// The files of one directory, and nothing else.
     Files(Http<Files>),
