@@ -6,6 +6,7 @@
 //! Cost: every method is O(1); `write` copies its bytes.
 
 mod counts;
+mod files;
 mod waits;
 mod timeouts;
 mod who;
@@ -15,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Driver, FileRange, Fragment, Piece, Piped, Quota, Region, Segment, Socket};
+use flatpath_driver::{Driver, Fragment, Piece, Piped, Quota, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
@@ -424,28 +425,6 @@ impl Io<'_> {
     /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
     pub fn write_piped(&mut self, piped: Piped) {
         self.connection.output_mut().push(Segment::Piped(piped));
-    }
-
-    /// Whether ranges of files may be queued: not where records or another connection take the
-    /// output, which is read to memory first.
-    pub fn sends_files(&self) -> bool {
-        !self.connection.is_indirect()
-    }
-
-    /// Queues a range of a file: the kernel sends it from its cache, without a copy, window by
-    /// window, and nothing is held meanwhile but the open file. What is not in the cache is read by
-    /// workers first. It counts as output until it is sent, so what comes after a long one stalls.
-    ///
-    /// When the file turns out to be shorter, or cannot be read, the connection ends.
-    ///
-    /// # Errors
-    /// The range: this connection does not [send files](Io::sends_files).
-    pub fn write_file(&mut self, range: FileRange) -> Result<(), FileRange> {
-        if !self.sends_files() {
-            return Err(range);
-        }
-        self.connection.output_mut().push(Segment::File(range));
-        Ok(())
     }
 
     /// The access log of this network thread, if the server has one

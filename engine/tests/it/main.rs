@@ -31,6 +31,7 @@ mod discards;
 mod ends;
 mod excess;
 mod figures;
+mod files;
 mod forgotten;
 mod framed;
 mod framed_bounds;

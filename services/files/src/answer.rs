@@ -9,11 +9,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use flatpath::JobConnection;
 use flatpath::blocking::BlockingLimit;
 use flatpath::descriptors::{ConnectionDescriptors, DescriptorHold};
-use flatpath::files::{FileRange, SentFile};
 use flatpath::memory::{Buffer, PoolHandle};
 use flatpath_http::header_values::{AcceptEncoding, ContentCoding};
 use flatpath_http::{Body, FileBody, Mount, Reader, Request, Response};
@@ -22,15 +20,13 @@ use http::{Method, StatusCode};
 
 use crate::archive::Archives;
 use crate::asker::{Asker, Finder};
-use crate::cache::{NewEntry, Prebuilt};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::content::{self, Stability};
 use crate::error::FilesError;
 use crate::fallback;
-use crate::freshness::{FreshnessCheck, Lookup, LookupStart, Observation};
+use crate::freshness::{LookupStart, Observation};
 use crate::headers::Headers;
-use crate::kept::Content;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::Listing;
 use crate::media;
@@ -48,8 +44,9 @@ use crate::writing::Writing;
 mod directory;
 mod encoded;
 mod heads;
+mod keeping;
 
-use heads::{file_headers, finish, kept_headers, prebuilt, precondition_failed};
+use heads::{file_headers, finish, precondition_failed};
 
 pub(crate) const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
@@ -392,27 +389,13 @@ impl Answerer<'_> {
         // Without a body to send, reads the file for the cache, where that is possible.
         let reads = is_sent || !self.is_at_hand() || self.root.file_system().tells_data();
         let Some(mut buffer) = reads.then(|| self.buffer_for(size)).flatten() else {
-            if is_sent && self.is_at_hand() {
-                return Err(FilesError::NotAtHand);
-            }
             if !is_sent {
                 return Ok(Some(finish(verdict, headers, size, Body::Empty)));
             }
-            let locality = chosen.opened.locality;
-            let Some((file, entry)) = self.open_to_send(asked, (chosen, validators), &headers)
-            else {
-                return Ok(Some(busy()));
-            };
-            let whole = Part {
-                start: 0,
-                end: size,
-            };
-            let body = self.sent(locality, content::part_of(&file, whole).into());
-            let mut response = finish(verdict, headers, size, body);
-            if let Some(entry) = entry {
-                response.extensions_mut().insert(entry);
+            if self.is_at_hand() {
+                return Err(FilesError::NotAtHand);
             }
-            return Ok(Some(response));
+            return Ok(Some(self.whole_open(asked, (chosen, validators), headers)));
         };
         let length = usize::try_from(size).expect("a buffer was taken for it");
         let room = &mut buffer.overwrite_mut()[..length];
@@ -439,6 +422,30 @@ impl Answerer<'_> {
         Ok(Some(response))
     }
 
+    /// 200 with a file that is sent while it is open.
+    fn whole_open(
+        &self,
+        asked: &Asked<'_>,
+        (chosen, validators): (Chosen, Validators),
+        headers: HeaderMap,
+    ) -> Response {
+        let size = chosen.opened.identity.size;
+        let locality = chosen.opened.locality;
+        let Some((file, entry)) = self.open_to_send(asked, (chosen, validators), &headers) else {
+            return busy();
+        };
+        let whole = Part {
+            start: 0,
+            end: size,
+        };
+        let body = self.sent(locality, content::part_of(&file, whole).into());
+        let mut response = finish(Verdict::Proceed, headers, size, body);
+        if let Some(entry) = entry {
+            response.extensions_mut().insert(entry);
+        }
+        response
+    }
+
     /// The descriptor of a file that is read while it is sent.
     fn hold(&self) -> Option<DescriptorHold> {
         self.descriptors?.hold(DOWNLOAD_DESCRIPTORS)
@@ -452,38 +459,6 @@ impl Answerer<'_> {
         self.pool
             .take(length)
             .filter(|buffer| buffer.room() >= length)
-    }
-
-    /// A file that is sent while it is open, and the cache's part of the answer, where it is kept
-    /// open. `None`: there is no descriptor for it.
-    fn open_to_send(
-        &self,
-        asked: &Asked<'_>,
-        (mut chosen, validators): (Chosen, Validators),
-        headers: &HeaderMap,
-    ) -> Option<(Arc<dyn SentFile>, Option<NewEntry>)> {
-        let descriptors = self.descriptors?;
-        let size = chosen.opened.identity.size;
-        // What is small is kept in memory, when it is next asked for as a whole. What is asked for
-        // in part is not compressed, and as a whole it may be.
-        let may_be_kept = chosen.opened.locality == Locality::Local
-            && size > CACHE_FILE_BYTES_MAX as u64
-            && (self.compressor.is_none() || asked.compressor.is_some());
-        let checked = match may_be_kept {
-            true => self.checks(asked, &mut chosen, &validators),
-            false => None,
-        };
-        // Until it is closed by the cache, and whoever sends it.
-        let cached = checked.and_then(|it| Some((it, descriptors.cache(DOWNLOAD_DESCRIPTORS)?)));
-        let Some((checked, hold)) = cached else {
-            let hold = self.hold()?;
-            let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
-            return Some((file, None));
-        };
-        let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
-        let content = Content::File(FileRange::new(Arc::clone(&file), 0..size));
-        let entry = self.new_entry(asked, (content, validators), checked, headers);
-        Some((file, Some(entry)))
     }
 
     /// 206 with one part or several, or 416.
@@ -535,77 +510,6 @@ impl Answerer<'_> {
             response.extensions_mut().insert(entry);
         }
         response
-    }
-
-    /// The cache's part: enough to answer the same request without a worker.
-    fn entry(
-        &self,
-        asked: &Asked<'_>,
-        mut chosen: Chosen,
-        validators: Validators,
-        headers: &HeaderMap,
-        content: &[u8],
-    ) -> Option<NewEntry> {
-        let checked = self.checks(asked, &mut chosen, &validators)?;
-        let content = Content::Bytes(Bytes::copy_from_slice(content));
-        Some(self.new_entry(asked, (content, validators), checked, headers))
-    }
-
-    /// What has to hold for an answer that is kept, and where it lies; `None`: it is not kept.
-    fn checks(
-        &self,
-        asked: &Asked<'_>,
-        chosen: &mut Chosen,
-        validators: &Validators,
-    ) -> Option<(Box<[FreshnessCheck]>, Locality)> {
-        if !validators.are_final() {
-            return None;
-        }
-        let visit = asked.visit;
-        if !visit.is_checkable || self.asker.was_asked() {
-            return None;
-        }
-        let mut observations = std::mem::take(&mut chosen.observations);
-        let file = Observation::File(chosen.path.clone(), chosen.opened.identity);
-        observations.push(file);
-        observations.extend_from_slice(&visit.observations);
-        // Where nothing was found may be another mount, which a network thread must not ask.
-        let is_near = visit.observations.is_empty() || self.root.stays_on_mount(self.reach);
-        let locality = if is_near {
-            chosen.locality
-        } else {
-            Locality::Remote
-        };
-        let checks = match chosen.is_direct && locality == Locality::Local {
-            true => FreshnessCheck::of_direct(self.root, &observations)?,
-            false => FreshnessCheck::of_observations(self.root, &observations)?,
-        };
-        Some((checks, locality))
-    }
-
-    fn new_entry(
-        &self,
-        asked: &Asked<'_>,
-        (content, validators): (Content, Validators),
-        (checks, locality): (Box<[FreshnessCheck]>, Locality),
-        headers: &HeaderMap,
-    ) -> NewEntry {
-        NewEntry {
-            target: asked.visit.request.uri().path().as_bytes().into(),
-            preference: asked.preference,
-            answer: Prebuilt {
-                found: prebuilt(StatusCode::OK, headers.iter(), Some(content.bytes())),
-                not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
-                content,
-                has_parts: true,
-                validators,
-                checks,
-            },
-            lookup: Lookup {
-                began: self.began,
-                locality,
-            },
-        }
     }
 }
 

@@ -114,12 +114,10 @@ impl Opened {
         path: &[u8],
         hold: DescriptorHold,
     ) -> Arc<dyn SentFile> {
+        let (file, system) = (self.file, &root.file_system);
         match self.locality {
-            Locality::Local => {
-                let system = Arc::clone(&root.file_system);
-                Arc::new(OpenFile::new(self.file, system, path, Some(hold)))
-            }
-            Locality::Remote => Arc::new(Source::new(self.file, self.locality, path, Some(hold))),
+            Locality::Local => Arc::new(OpenFile::new(file, Arc::clone(system), path, Some(hold))),
+            Locality::Remote => Arc::new(Source::new(file, self.locality, path, Some(hold))),
         }
     }
 }

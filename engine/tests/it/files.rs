@@ -1,0 +1,152 @@
+//! Ranges of files on a simulated server: each byte once and in order, or the connection ends.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flatpath::files::{FileRange, OpenFile};
+use flatpath::prompt::FileSystem;
+use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::{Context, Protocol, Received};
+use flatpath_driver::simulation::{ClientState, Fault, each_seed};
+
+/// More than a window.
+const FILE_BYTES: usize = 3 * 1024 * 1024 / 2;
+
+/// On the way to a client at most.
+const WINDOW_BYTES: usize = 256 * 1024;
+
+fn content() -> Vec<u8> {
+    (0..FILE_BYTES).map(|at| (at / 3 % 251) as u8).collect()
+}
+
+/// Sends ranges of one file for each byte that it gets, with words around them.
+struct Ranges {
+    file: Arc<OpenFile>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Ranges {
+    fn of(file: File, ranges: &[Range<u64>]) -> Ranges {
+        let system = Arc::new(FileSystem::of(&file));
+        Ranges {
+            file: Arc::new(OpenFile::new(file, system, *b"file", None)),
+            ranges: ranges.to_vec(),
+        }
+    }
+
+    fn expected(&self, content: &[u8]) -> Vec<u8> {
+        let mut all = Vec::new();
+        for range in &self.ranges {
+            all.extend_from_slice(b"head ");
+            all.extend_from_slice(&content[range.start as usize..range.end as usize]);
+        }
+        all.extend_from_slice(b" end");
+        all
+    }
+}
+
+impl Protocol for Ranges {
+    type ThreadState = ();
+    type Session = ();
+    type Job = ();
+
+    fn name(&self) -> &'static str {
+        "ranges"
+    }
+
+    fn thread_state(&self) {}
+
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        for _ in input {
+            for range in &self.ranges {
+                context.write(b"head ").expect("a few bytes");
+                let file = Arc::clone(&self.file);
+                let range = FileRange::new(file, range.clone());
+                context.write_file(range).expect("in the clear");
+            }
+            context.write(b" end").expect("a few bytes");
+        }
+        context.close_after_output();
+        Received::NeedMore {
+            consumed: input.len(),
+        }
+    }
+}
+
+/// A client that has asked for all, and its bytes until the server has ended the connection.
+fn ask(server: &mut SimulatedServer) -> Vec<u8> {
+    let client = server.connect();
+    client.write(b"x");
+    client.shutdown_write();
+    let mut all = Vec::new();
+    for _ in 0..200_000 {
+        server.turn();
+        all.extend(client.read());
+        if client.state() != ClientState::Open {
+            // What is on its way comes before the end.
+            for _ in 0..1_000 {
+                server.turn();
+                server.advance(Duration::from_millis(1));
+                all.extend(client.read());
+            }
+            return all;
+        }
+        server.advance(Duration::from_micros(100));
+    }
+    panic!("the connection does not end: {} bytes", all.len());
+}
+
+fn file_of(content: &[u8]) -> File {
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(content).expect("written");
+    file
+}
+
+const PARTS: [Range<u64>; 4] = [
+    5..6,
+    0..FILE_BYTES as u64,
+    4096..70_000,
+    FILE_BYTES as u64 - 1..FILE_BYTES as u64,
+];
+
+#[test]
+fn each_byte_comes_once_and_in_order_also_where_it_is_not_at_hand() {
+    let content = content();
+    each_seed(8, |seed| {
+        let mut conditions = Conditions::rough(seed);
+        conditions.faults = conditions.faults.with(Fault::NotAtHand, 400);
+        let ranges = Ranges::of(file_of(&content), &PARTS);
+        let (expected, file) = (ranges.expected(&content), Arc::clone(&ranges.file));
+        let mut server = SimulatedServer::new(conditions, ranges);
+        server.world().set_window_bytes(WINDOW_BYTES);
+        let all = ask(&mut server);
+        assert!(all == expected, "{} of {} bytes", all.len(), expected.len());
+        // The protocol has one.
+        assert_eq!(Arc::strong_count(&file), 2, "nothing else holds the file");
+    });
+}
+
+#[test]
+fn a_file_that_has_become_shorter_ends_its_connection_and_no_other() {
+    let content = content();
+    each_seed(8, |seed| {
+        let file = file_of(&content);
+        let writer = file.try_clone().expect("a clone");
+        let whole = [0..FILE_BYTES as u64];
+        let mut conditions = Conditions::rough(seed);
+        conditions.faults = conditions.faults.with(Fault::NotAtHand, 300);
+        let mut server = SimulatedServer::new(conditions, Ranges::of(file, &whole));
+        writer.set_len(FILE_BYTES as u64 / 2).expect("cut");
+        server.world().set_window_bytes(WINDOW_BYTES);
+        let came = ask(&mut server);
+        let most = 5 + FILE_BYTES / 2;
+        assert!(came.len() <= most, "nothing is made up: {}", came.len());
+        assert!(came[5.min(came.len())..] == content[..came.len().saturating_sub(5)]);
+        writer.write_all_at(&content, 0).expect("written");
+        assert_eq!(ask(&mut server).len(), FILE_BYTES + 9, "another is served");
+    });
+}
