@@ -23,7 +23,7 @@ use flatpath_http::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, ORIGI
 use flatpath_http::http::{Extensions, HeaderMap};
 use flatpath_http::{
     Disposition, HandlerState, Head, OriginPattern, Place, Plan, Reply, Request, Response, Service,
-    Sink, SiteKey, SiteMatch, SiteTerms, UploadDecision, WorkerParts,
+    Sink, SiteKey, SiteMatch, SiteTerms, UploadDecision, Work, WorkerParts,
 };
 use flatpath_layers::Cors;
 
@@ -187,6 +187,10 @@ impl<S: Service> Service for CrossOrigin<S> {
         self.on_network_thread(requests, head, reply, |reply| {
             self.inner.prompt(inner, turn, head, pool, reply)
         })
+    }
+
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        self.inner.work(head)
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {

@@ -279,10 +279,15 @@ impl AddressLimit {
 
     /// Whether an address would have more than its share with `more` than it has.
     pub(crate) fn exceeds(&self, cells: Cells, more: usize) -> bool {
+        self.exceeds_of(self.capacity, cells, more)
+    }
+
+    /// The same where so much may be had that is asked for.
+    pub(crate) fn exceeds_of(&self, bound: usize, cells: Cells, more: usize) -> bool {
         let held = self.held(cells) as usize;
         let others = (load(&self.all) as usize).saturating_sub(held);
-        let capacity = self.capacity.saturating_sub(load(&self.loose) as usize);
-        let share = share_of(capacity, others, self.capacity / 2);
+        let capacity = bound.saturating_sub(load(&self.loose) as usize);
+        let share = share_of(capacity, others, bound / 2);
         cells.is_address() && held.saturating_add(more) > share
     }
 

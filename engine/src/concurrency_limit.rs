@@ -8,7 +8,7 @@
 //!   is guaranteed takes the others from the common rest. In a server with one listener only what
 //!   was asked for it bounds it. Some jobs of a listener may have a part of the workers
 //!   ([`WorkersPart`]): the part is a member of its own then, and stays within what was asked for
-//!   its listener. A kind of work that must not wait for handlers is a part too, which is kept
+//!   its listener. Each kind of work that must not wait for handlers is a part too, which is kept
 //!   whatever was asked for a listener, and is one for all of them ([`PartSize::Kept`]).
 //! - that of a mount, or of anything else that may block (`blocking.rs`), while a worker runs it.
 //!   A job that has to wait there has left that of its listener, because it holds no worker; when
@@ -27,7 +27,8 @@
 //! Jobs that come after others ([`Rank`]) leave half of the common rest, of a bound of their
 //! member's and of what it is guaranteed to those that do not, and of all workers an
 //! [`OTHERS_PART`]: a crowd of one address does not make others wait for a worker, however long its
-//! handlers wait.
+//! handlers wait. Which jobs those are the dispatcher decides, by what their listener may have in
+//! all ([`ConcurrencyLimit::most`]): a listener beside others has less than all workers.
 //!
 //! The bound of what waits is the caller's: that of the jobs in flight, or one of its own.
 //!
@@ -130,7 +131,7 @@ impl<T> ConcurrencyLimit<T> {
             .map(|_| Member::new(guaranteed, u32::MAX, None))
             .collect();
         let mut kept = guaranteed.saturating_mul(count);
-        for (of, part, member) in numbered(parts) {
+        for (of, part, member) in numbered(places, parts) {
             // One that is kept may be there already, for another listener.
             if member < members.len() {
                 continue;
@@ -170,6 +171,14 @@ impl<T> ConcurrencyLimit<T> {
     pub(crate) fn set_max(&mut self, member: usize, max: u32) {
         self.members[member].asked = max;
         self.members[member].divide();
+    }
+
+    /// How many jobs of a member may be inside while no other one has more than it is guaranteed.
+    fn most(&self, member: usize) -> u32 {
+        let Member {
+            max, guaranteed, ..
+        } = self.members[member];
+        max.min(guaranteed.saturating_add(self.common))
     }
 
     fn may_enter(&self, member: usize, rank: Rank) -> bool {
@@ -336,9 +345,11 @@ fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The parts of listeners, each with its listener and the number of its member: the listeners come
-/// first, then the parts of the first, and so on, of those that are the same only one.
+/// The parts of listeners, in a server with so many workers, each with its listener and the number
+/// of its member: the listeners come first, then the parts of the first, and so on, of those that
+/// are the same only one.
 pub(crate) fn numbered<'a>(
+    workers: u32,
     parts: &[&'a [WorkersPart]],
 ) -> impl Iterator<Item = (usize, &'a WorkersPart, usize)> {
     let mut known: Vec<&WorkersPart> = Vec::new();
@@ -348,7 +359,9 @@ pub(crate) fn numbered<'a>(
         .flat_map(|(of, parts)| parts.iter().map(move |part| (of, part)))
         .collect();
     all.into_iter().map(move |(of, part)| {
-        let same = known.iter().position(|known| known.is_same_kept(part));
+        let same = known
+            .iter()
+            .position(|known| known.is_same_kept(part, workers));
         let at = same.unwrap_or_else(|| {
             known.push(part);
             known.len() - 1
@@ -371,7 +384,7 @@ impl Listeners {
     pub(crate) fn new(workers_max: u32, parts: &[&[WorkersPart]]) -> Listeners {
         let limit = ConcurrencyLimit::with_parts(workers_max, parts);
         let of_listener = |listener| {
-            let numbered = numbered(parts).filter(move |(of, ..)| *of == listener);
+            let numbered = numbered(workers_max, parts).filter(move |(of, ..)| *of == listener);
             numbered.map(|(.., member)| member).collect()
         };
         Listeners {
@@ -400,6 +413,14 @@ impl Listeners {
     pub(crate) fn set_max(&self, listener: usize, max: Option<u32>) {
         let max = max.unwrap_or(u32::MAX).max(1);
         self.limit.lock().set_max(listener, max);
+    }
+
+    /// The most jobs of a listener that may be inside; `None` where it was bound to fewer than have
+    /// an [`OTHERS_PART`].
+    pub(crate) fn most(&self, listener: usize) -> Option<u32> {
+        let limit = self.limit.lock();
+        let is_bound = limit.members[listener].asked < OTHERS_PART;
+        (!is_bound).then(|| limit.most(listener))
     }
 
     /// A job enters; or it waits where it lies, and `waits` is called before any other thread can

@@ -233,10 +233,15 @@ impl<'a, P: Protocol> Context<'a, P> {
     }
 
     /// The same for a job that found no buffer: it waits, without a worker, until there may be one,
-    /// behind those that wait already for as much. What needs little is first.
-    pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted) {
+    /// behind those that wait already for as much. What needs little is first. Then it is for this
+    /// part of the workers, as with [`Context::dispatch_in`].
+    pub fn dispatch_with_memory(&mut self, mut job: Job<P>, wanted: Wanted, part: Option<u16>) {
         self.io.learn_address();
         self.goes(&mut job, Rank::Next);
+        if let Some(part) = part {
+            let extras = &mut job.0.extras;
+            *extras = extras.within(part);
+        }
         let common = &mut *self.io.common;
         let now_ns = common.turn.now_ns;
         common
@@ -258,7 +263,11 @@ impl<'a, P: Protocol> Context<'a, P> {
             true => Extras::COUNTED,
             false => Extras::NONE,
         };
-        if !envelope.extras.is_none() && common.dispatcher.exceeds_with(envelope.cells) {
+        if !envelope.extras.is_none()
+            && common
+                .dispatcher
+                .exceeds_with(connection.listener(), envelope.cells)
+        {
             envelope.rank = Rank::AfterOthers;
         }
     }

@@ -297,7 +297,7 @@ pub use lifecycle::ServerState;
 pub use limits::Limits;
 pub use listener_limits::ListenerLimits;
 pub use network_threads::NetworkThreads;
-pub use options::{ListenerOptions, Pages, PartSize, Spread, TlsVersion, WorkersPart};
+pub use options::{KeptWork, ListenerOptions, Pages, PartSize, Spread, TlsVersion, WorkersPart};
 #[doc(hidden)]
 pub use outbox::{Admitted, Flushed, Outbox, Piece, Refused};
 pub use pace::Pace;

@@ -299,7 +299,7 @@ pub(crate) const WHEEL_SLOTS: u32 = 4096;
 pub const AFTER_OTHERS_PART: u64 = 8;
 
 /// The part of the workers that each kind of work has for itself which is not to wait for handlers
-/// ([`PartSize::Kept`](crate::PartSize::Kept)), one worker at least.
+/// ([`KeptWork`](crate::KeptWork)), one worker at least; with fewer workers all kinds have one.
 pub const KEPT_PART: u32 = 16;
 
 /// The part of the workers, and of the places for jobs, that jobs which come after others leave to
@@ -316,7 +316,7 @@ pub(crate) const JOBS_WEIGHED: usize = 32;
 pub(crate) const JOBS_PER_ADDRESS: usize = 64;
 /// A quarter of the workers is taken before it is counted by whom.
 pub(crate) const JOBS_WEIGHED_PART: usize = 4;
-/// Thirteen sixteenths: a listener beside others may have fourteen, see `concurrency_limit.rs`.
+/// Thirteen sixteenths, and less where its listener may have no more: see `concurrency_limit.rs`.
 pub(crate) const JOBS_ADDRESS_PARTS: usize = 13;
 
 /// A sampling period of the scaler: work that waited this long with every worker busy starts

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flatpath_driver::RegionConfig;
 
+use crate::limits::KEPT_PART;
 use crate::listener_limits::ListenerLimits;
 
 /// What the engine has to know of a protocol besides its methods. The default is right for most.
@@ -98,10 +99,42 @@ pub enum PartSize {
     /// is the part's own.
     Common,
     /// As many as are free for everybody, and a sixteenth of the workers, one at least, that no
-    /// other job takes: for a kind of work that never waits for a client, such as the handshakes
-    /// of TLS, so that no handler that waits keeps it out. Its jobs do not count among those of
-    /// the listener, and parts of the same name are one part, whichever listeners have it.
+    /// other job takes: for a kind of work that never waits for a client ([`KeptWork`]), so that no
+    /// handler that waits keeps it out. Its jobs do not count among those of the listener, and
+    /// parts of the same name are one part, whichever listeners have it. With fewer than sixteen
+    /// workers all such parts of a server are one.
     Kept,
+}
+
+/// A kind of work that the engine, or a service, knows never to wait for a client or for the code
+/// of a program: its jobs end by themselves, so each kind keeps a part of the workers that handlers
+/// cannot take ([`PartSize::Kept`]). What may wait, such as a handler, is none of these, also where
+/// the same request begins with one: the protocol dispatches its job anew then
+/// ([`WorkerScope::end_kept_work`](crate::WorkerScope::end_kept_work)).
+///
+/// A mount that hangs holds jobs of [`Files`](KeptWork::Files) at most, so these have a part of
+/// their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeptWork {
+    /// Handshakes of TLS.
+    Handshakes,
+    /// Checks of passwords.
+    Passwords,
+    /// Files that are compressed while they are sent, and directories that are made archives of.
+    Files,
+}
+
+impl KeptWork {
+    /// What the log calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KeptWork::Handshakes => "TLS handshakes",
+            KeptWork::Passwords => "checks of passwords",
+            KeptWork::Files => "files that are compressed or archived",
+        }
+    }
 }
 
 impl WorkersPart {
@@ -113,17 +146,19 @@ impl WorkersPart {
         }
     }
 
-    /// Of the handshakes of TLS.
-    pub(crate) fn handshakes() -> WorkersPart {
+    /// The part that a kind of work keeps.
+    #[must_use]
+    pub fn kept(work: KeptWork) -> WorkersPart {
         WorkersPart {
-            name: "TLS handshakes".into(),
+            name: work.name().into(),
             size: PartSize::Kept,
         }
     }
 
-    /// Whether two of them, of any two listeners, are one part.
-    pub(crate) fn is_same_kept(&self, other: &WorkersPart) -> bool {
-        [self, other].iter().all(|part| part.size == PartSize::Kept) && self.name == other.name
+    /// Whether two of them, of any two listeners of a server with so many workers, are one part.
+    pub(crate) fn is_same_kept(&self, other: &WorkersPart, workers: u32) -> bool {
+        [self, other].iter().all(|part| part.size == PartSize::Kept)
+            && (self.name == other.name || workers < KEPT_PART)
     }
 }
 

@@ -18,6 +18,23 @@ pub struct WorkerScope<'a> {
     /// The job's connection.
     pub(crate) home: ConnectionId,
     pub(crate) visitor: Visitor,
+    pub(crate) kept_work: KeptWorkRun,
+}
+
+/// Whether the job is of a kind of work that keeps a part of the workers
+/// ([`KeptWork`](crate::KeptWork)), and goes on as another one.
+///
+/// | state    | while                                       | next                              |
+/// |----------|---------------------------------------------|-----------------------------------|
+/// | Stays    | it is what it was dispatched as, to its end | —                                 |
+/// | Begins   | it is at the kind of work that comes first  | Ended, or its end                 |
+/// | Ended    | that is done: the job ends its run at once  | it is dispatched as what follows  |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum KeptWorkRun {
+    #[default]
+    Stays,
+    Begins,
+    Ended,
 }
 
 flatpath_structures::opaque_debug! {
@@ -84,10 +101,33 @@ impl<'a> WorkerScope<'a> {
         std::thread::sleep(PAUSE);
     }
 
-    /// Whether the job was told [`Entry::Parked`]: what it made is
-    /// dropped, and it runs again.
+    /// Whether the job was told [`Entry::Parked`], or that it goes on
+    /// [elsewhere](WorkerScope::end_kept_work): what it made is dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
-        self.visitor.parked.is_some()
+        self.visitor.parked.is_some() || self.kept_work == KeptWorkRun::Ended
+    }
+
+    /// For a protocol, before it runs a job that begins with a kind of work that keeps a part of
+    /// the workers ([`KeptWork`](crate::KeptWork)) and goes on as something else.
+    pub fn begin_kept_work(&mut self) {
+        self.kept_work = KeptWorkRun::Begins;
+    }
+
+    /// For what does such work: it is done, and what follows may wait for a client or for anybody.
+    /// True: the job is in the part of that work, so it has to return at once, as one that is
+    /// parked, and comes again as a job of its own kind. False: go on.
+    #[must_use]
+    pub fn end_kept_work(&mut self) -> bool {
+        if self.kept_work == KeptWorkRun::Begins {
+            self.kept_work = KeptWorkRun::Ended;
+        }
+        self.has_ended_kept_work()
+    }
+
+    /// For the protocol, after the run: whether it has to dispatch the job anew.
+    #[must_use]
+    pub fn has_ended_kept_work(&self) -> bool {
+        self.kept_work == KeptWorkRun::Ended
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
-use crate::options::{Spread, WorkersPart};
+use crate::options::{KeptWork, Spread, WorkersPart};
 use crate::service_socket::ServiceSocket;
 use crate::sockets::{ListenAddress, PassedSockets};
 use crate::tls::TlsConfig;
@@ -77,7 +77,10 @@ impl Preamble {
     /// The parts of the workers that a listener has whose protocol has `parts`: that of handshakes
     /// comes last.
     pub(crate) fn parts_with_own(&self, parts: &[WorkersPart]) -> Vec<WorkersPart> {
-        let handshakes = self.tls.iter().map(|_| WorkersPart::handshakes());
+        let handshakes = self
+            .tls
+            .iter()
+            .map(|_| WorkersPart::kept(KeptWork::Handshakes));
         parts.iter().cloned().chain(handshakes).collect()
     }
 }

@@ -56,7 +56,7 @@ use crate::memory::Memory;
 use crate::options::WorkersPart;
 use crate::pools::Pools;
 use crate::relief::Relief;
-use crate::scope::{Host, WorkerScope};
+use crate::scope::{Host, KeptWorkRun, WorkerScope};
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
 use crate::turns::ConnectionEnd;
@@ -360,6 +360,7 @@ impl Shared {
             host: self,
             home,
             visitor: Visitor::new(self.workers_max, granted),
+            kept_work: KeptWorkRun::default(),
         };
         let has_run = contain(|| task.run(&mut scope)).is_some();
         let parked = scope.visitor.parked.take();

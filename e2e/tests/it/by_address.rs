@@ -197,7 +197,10 @@ fn upload_bytes(driver: Driver) {
                       Content-Type: application/offset+octet-stream\r\n";
         let head = format!("POST /{name} HTTP/1.1\r\nHost: test\r\n{fields}");
         let mut client = from(host, server);
-        client.send(&format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()));
+        client.send(&format!(
+            "{head}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
         client.reply()
     };
     let server = serve(driver, &site, &flags);
@@ -208,7 +211,11 @@ fn upload_bytes(driver: Driver) {
     let server = serve(driver, &site, &flags);
     let refused = begin(&server, CROWD, "more");
     assert_eq!(refused.status, 507);
-    assert!(refused.text().contains("this address"), "{}", refused.text());
+    assert!(
+        refused.text().contains("this address"),
+        "{}",
+        refused.text()
+    );
     assert_eq!(begin(&server, NEWCOMER, "new").status, 201);
     assert_eq!(begin(&server, CROWD, "more").status, 507);
 }

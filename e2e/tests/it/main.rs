@@ -40,6 +40,7 @@ mod http2;
 mod hung_mount;
 mod ingest;
 mod ingest_handover;
+mod kept_work;
 mod kubernetes;
 mod lasting;
 mod leftovers;

@@ -1,6 +1,7 @@
 //! What enters, what waits, in which order, and what is logged of it.
 
 use super::*;
+use crate::options::KeptWork;
 
 fn limit(workers: u32, listeners: usize) -> ConcurrencyLimit<u32> {
     ConcurrencyLimit::divided(workers, listeners)
@@ -119,6 +120,24 @@ fn a_crowd_leaves_half_of_a_kept_part_and_a_sixteenth_of_all_workers() {
         let mut alone = ConcurrencyLimit::divided(workers, 1);
         assert_eq!(enter_as(&mut alone, 0, Rank::AfterOthers), most);
         assert_eq!(enter(&mut alone, 0), 1000, "others have what there is");
+    }
+}
+
+#[test]
+fn each_kind_of_work_keeps_a_part_and_all_have_one_where_workers_are_few() {
+    let kinds = [KeptWork::Handshakes, KeptWork::Passwords, KeptWork::Files];
+    let parts = kinds.map(WorkersPart::kept);
+    // With the sixteenth worker each has one: of the rest four are the listener's, nine common.
+    for (workers, handlers, kept) in [(4, 3, 1), (15, 14, 1), (16, 13, 3), (64, 52, 12)] {
+        let members: Vec<_> = numbered(workers, &[&parts]).map(|it| it.2).collect();
+        let mut limit = ConcurrencyLimit::with_parts(workers, &[&parts]);
+        assert_eq!(limit.most(0), handlers, "of {workers}");
+        assert_eq!(enter(&mut limit, 0), handlers, "of {workers}");
+        let inside: u32 = { members }
+            .into_iter()
+            .map(|member| enter(&mut limit, member))
+            .sum();
+        assert_eq!(inside, kept, "of {workers}");
     }
 }
 
@@ -264,7 +283,7 @@ impl Model {
             limit.set_max(at, *most);
         }
         let mut listeners: Vec<Option<usize>> = (0..most.len()).map(Some).collect();
-        for (at, part, member) in numbered(&parts) {
+        for (at, part, member) in numbered(workers, &parts) {
             if member == listeners.len() {
                 listeners.push((part.size != PartSize::Kept).then_some(at));
             }

@@ -47,9 +47,9 @@ pub(crate) struct Dispatcher {
     without_memory: [Ranked<u32>; 3],
     /// Jobs that wait or run.
     pending: usize,
-    /// From how many of them on it counts for which address.
-    weighed: usize,
-    /// Those of them that began while many were, by address.
+    /// What it depends on by which address they are.
+    weights: Weights,
+    /// Those of them that began while many were, by address, of all listeners.
     by_address: AddressLimit,
     /// More jobs last than may.
     is_overdrawn: bool,
@@ -73,10 +73,9 @@ impl Dispatcher {
     ) -> Dispatcher {
         let listeners = counters.listeners().count().max(1);
         let index = |index| u32::try_from(index).expect("checked in Shared::new");
-        let (weighed, per_address) = weighed(shared.workers_max, shared.mailboxes.len());
         let first = index(thread * in_flight_max);
         let free = (first..first + index(in_flight_max)).rev().collect();
-        Dispatcher {
+        let mut dispatcher = Dispatcher {
             queueing: shared.observes_dispatch.then_some(Duration::ZERO),
             shared,
             counters,
@@ -87,11 +86,26 @@ impl Dispatcher {
             reservations: Reservations::new(in_flight_max, listeners, places),
             without_memory: [Ranked::new(), Ranked::new(), Ranked::new()],
             pending: 0,
-            weighed,
-            by_address: AddressLimit::new(per_address, 0, 0),
+            weights: Weights::default(),
+            by_address: AddressLimit::new(JOBS_PER_ADDRESS, 0, 0),
             is_overdrawn: false,
             queued: 0,
-        }
+        };
+        dispatcher.weigh();
+        dispatcher
+    }
+
+    /// Looks how many workers each listener may have: at first, and when that has changed.
+    pub(crate) fn weigh(&mut self) {
+        let Shared {
+            concurrency,
+            workers_max,
+            mailboxes,
+            ..
+        } = &*self.shared;
+        let most = (self.counters.listeners()).map(|(number, _)| concurrency.most(number));
+        let most: Vec<_> = most.collect();
+        self.weights = Weights::of(&most, *workers_max, mailboxes.len());
     }
 
     /// Does a part of dispatch, and adds up what it took if that is wanted.
@@ -116,7 +130,8 @@ impl Dispatcher {
     /// that wait or run.
     #[cold]
     pub(crate) fn reserve_last(&self, listener: u16, cells: Cells) -> Option<Reservation> {
-        if self.shared.bin.is_full() || self.by_address.exceeds(cells, 1) {
+        let of_one = self.weights.of_one(listener);
+        if self.shared.bin.is_full() || self.by_address.exceeds_of(of_one, cells, 1) {
             return None;
         }
         self.reservations.reserve_last(listener)
@@ -263,14 +278,15 @@ impl Dispatcher {
     /// Whether so many jobs wait or run that it counts for which address.
     #[inline]
     pub(crate) fn weighs_jobs(&self) -> bool {
-        self.pending >= self.weighed
+        self.pending >= self.weights.weighed
     }
 
     /// Counts a job that is to be dispatched for an address. True: the address has more than its
-    /// share of them.
-    pub(crate) fn exceeds_with(&self, cells: Cells) -> bool {
+    /// share of them, by what the job's listener may have.
+    pub(crate) fn exceeds_with(&self, listener: u16, cells: Cells) -> bool {
         self.by_address.change(0, cells, 0, 1);
-        self.by_address.exceeds(cells, 0)
+        let of_one = self.weights.of_one(listener);
+        self.by_address.exceeds_of(of_one, cells, 0)
     }
 
     pub(crate) fn waiting_for_memory(&self) -> usize {
@@ -410,18 +426,51 @@ impl Dispatcher {
 }
 
 /// From how many jobs of one network thread on it counts for which address, and how many may be of
-/// one before they come after others.
-fn weighed(workers_max: u32, threads: usize) -> (usize, usize) {
-    if workers_max < OTHERS_PART {
-        return (JOBS_WEIGHED, JOBS_PER_ADDRESS);
+/// one before its next come after others.
+///
+/// A worker that a handler keeps cannot be taken back. So what an address may have is less than its
+/// listener may: by an [`OTHERS_PART`] of the workers, which are free to it then, however many of
+/// the address run without being counted. A listener that was bound to fewer workers than have such
+/// a part is as one in a server with so few: an address may have all of them.
+#[derive(Debug, Default)]
+struct Weights {
+    weighed: usize,
+    /// By the thread's listeners.
+    of_one: Box<[usize]>,
+}
+
+impl Weights {
+    /// For listeners that may have so many workers each, as far as they leave some, on one of
+    /// `threads` network threads.
+    fn of(most: &[Option<u32>], workers_max: u32, threads: usize) -> Weights {
+        let workers = workers_max as usize;
+        let most_of = |most: Option<u32>| {
+            let most = most.filter(|_| workers_max >= OTHERS_PART)?;
+            Some(most.min(workers_max) as usize)
+        };
+        let divided = |workers: usize| (workers / threads).max(1);
+        let smallest = most.iter().filter_map(|most| most_of(*most)).min();
+        let weighed = smallest.map_or(JOBS_WEIGHED, |smallest| {
+            JOBS_WEIGHED.min(divided(smallest / JOBS_WEIGHED_PART))
+        });
+        let of_one = most.iter().map(|most| {
+            let Some(most) = most_of(*most) else {
+                return JOBS_PER_ADDRESS;
+            };
+            let left = most.saturating_sub(workers / OTHERS_PART as usize);
+            let bound = left.min(workers * JOBS_ADDRESS_PARTS / 16);
+            JOBS_PER_ADDRESS.min(divided(bound.saturating_sub(weighed * threads)))
+        });
+        Weights {
+            weighed,
+            of_one: of_one.collect(),
+        }
     }
-    let workers = workers_max as usize;
-    let weighed = workers / JOBS_WEIGHED_PART;
-    let of_one = workers * JOBS_ADDRESS_PARTS / 16 - weighed;
-    (
-        JOBS_WEIGHED.min((weighed / threads).max(1)),
-        JOBS_PER_ADDRESS.min((of_one / threads).max(1)),
-    )
+
+    fn of_one(&self, listener: u16) -> usize {
+        let of_one = self.of_one.get(usize::from(listener));
+        of_one.copied().unwrap_or(JOBS_PER_ADDRESS)
+    }
 }
 
 impl Drop for Dispatcher {
@@ -437,5 +486,58 @@ impl Drop for Dispatcher {
                 discard(task);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::concurrency_limit::Listeners;
+    use crate::options::{KeptWork, WorkersPart};
+
+    /// All that an address may have which come before others: what runs uncounted, and its share.
+    fn of_one(weights: &Weights, listener: u16, threads: usize) -> usize {
+        (weights.weighed + weights.of_one(listener)) * threads
+    }
+
+    #[test]
+    fn an_address_leaves_a_sixteenth_of_the_workers_of_each_listener_to_others() {
+        let kinds = [KeptWork::Handshakes, KeptWork::Passwords, KeptWork::Files];
+        let kept = kinds.map(WorkersPart::kept);
+        for workers in [16, 24, 96, 128, 256] {
+            for (count, kinds) in [(1, 0), (1, 3), (2, 0), (2, 1), (3, 1), (5, 3)] {
+                let parts = vec![&kept[..kinds]; count];
+                let listeners = Listeners::new(workers, &parts);
+                let most: Vec<_> = (0..count).map(|at| listeners.most(at)).collect();
+                for threads in [1, 2] {
+                    let weights = Weights::of(&most, workers, threads);
+                    let may = of_one(&weights, 0, threads);
+                    let all = most[0].expect("it was bound to none").min(workers) as usize;
+                    let case =
+                        format!("{may} of {all} by {threads} of {workers}: {count}, {kinds}");
+                    assert!(may + workers as usize / 16 <= all, "{case}");
+                    assert!(may * 2 >= all.min(128), "{case}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_few_workers_may_be_had_an_address_leaves_none_and_others_are_not_bound_by_it() {
+        let listeners = Listeners::new(128, &[&[], &[], &[]]);
+        listeners.set_max(1, Some(15));
+        listeners.set_max(2, Some(20));
+        let most = [0, 1, 2].map(|at| listeners.most(at));
+        assert_eq!(most, [Some(108), None, Some(20)]);
+        let weights = Weights::of(&most, 128, 1);
+        assert_eq!(
+            weights.weighed, 5,
+            "a quarter of the smallest that leaves some"
+        );
+        let may = [0, 1, 2].map(|at| weights.of_one(at));
+        assert_eq!(may, [JOBS_PER_ADDRESS, JOBS_PER_ADDRESS, 20 - 8 - 5]);
+        let few = Weights::of(&[Some(15)], 15, 1);
+        let usual = (JOBS_WEIGHED, JOBS_PER_ADDRESS);
+        assert_eq!((few.weighed, few.of_one(0)), usual);
     }
 }

@@ -252,6 +252,15 @@ impl Exchange {
         (self.terms, self.arrived) = (terms, turn.now());
     }
 
+    /// Whether this came back to be dispatched anew, on the terms of what follows.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let goes_on = std::mem::take(&mut self.has_ended_work);
+        if goes_on {
+            self.terms = self.terms.afterwards();
+        }
+        goes_on
+    }
+
     /// By when a worker is to take it, if that is bounded: within the time of its request, or soon
     /// after, where it has a response.
     pub(crate) fn begins_by(&self, now: Duration) -> Option<Duration> {

@@ -82,6 +82,8 @@ pub struct Exchange {
     pub(crate) arrived: Duration,
     /// Its connection sends files as they are.
     pub(crate) sends_files: bool,
+    /// What it began with is done: it is to be dispatched as what follows.
+    pub(crate) has_ended_work: bool,
     /// Its connection takes it back if no worker has begun with it in time: see `defer`.
     pub(crate) is_awaited: bool,
 }
@@ -123,7 +125,7 @@ impl Exchange {
         self.buffer = buffer;
         self.state = State::Fresh;
         self.terms = JobTerms::default();
-        self.is_awaited = false;
+        (self.is_awaited, self.has_ended_work) = (false, false);
         self.sends_files = false;
     }
 
@@ -184,6 +186,14 @@ impl Exchange {
 
     /// Runs on a worker.
     pub(crate) fn run<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
+        if self.terms.then.is_some() {
+            scope.begin_kept_work();
+        }
+        self.run_on(service, scope);
+        self.has_ended_work = scope.has_ended_kept_work();
+    }
+
+    fn run_on<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
         match self.state {
             State::Fresh => {
                 let response = service.pooled(&mut self.builder.request, scope);

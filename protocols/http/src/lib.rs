@@ -373,7 +373,7 @@ pub use site_terms::SiteTerms;
 pub use sites::{InvalidSite, Sites, SitesState};
 pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
-pub use terms::{Terms, WorkerParts};
+pub use terms::{Terms, Work, WorkerParts};
 pub use time_out::TimeOut;
 pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
 #[cfg(feature = "typed-headers")]

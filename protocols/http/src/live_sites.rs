@@ -48,7 +48,7 @@ use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
 use crate::sites::{Sites, SitesState};
-use crate::terms::WorkerParts;
+use crate::terms::{Work, WorkerParts};
 
 /// [`Sites`] that can be replaced while they are served, with the hosts that are answered for.
 ///
@@ -326,6 +326,10 @@ impl Service for LiveSites {
     ) -> Disposition<'_> {
         let LiveSitesState { version, sites } = thread;
         self.as_here(version.sites.prompt(sites, turn, head, pool, reply))
+    }
+
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        self.shared.current().sites.work(head)
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {

@@ -21,7 +21,7 @@ use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
 use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
-use crate::terms::WorkerParts;
+use crate::terms::{Work, WorkerParts};
 
 /// Where the service is mounted that answers a request: an extension of the request, for services
 /// that name addresses of their own, in `Location` or in pages. It is absent where the prefix is
@@ -186,6 +186,14 @@ impl Services {
         service.prompt(state, turn, &inner, pool, reply)
     }
 
+    pub(crate) fn work(&self, at: Place, head: &Head<'_>) -> Option<Work> {
+        let service = &self.0[at.number];
+        match at.is_whole(head) {
+            true => service.work(head),
+            false => service.work(&head.within(at.prefix_bytes)),
+        }
+    }
+
     /// Answers on a worker as `begin` does. A request that has to wait is parked, and the next run
     /// of its job continues with its service.
     pub(crate) fn on_worker(
@@ -274,6 +282,7 @@ pub(crate) trait Mounted: Send + Sync {
         pool: PoolHandle<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_>;
+    fn work(&self, head: &Head<'_>) -> Option<Work>;
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision;
     fn region(&self) -> Option<RegionConfig>;
@@ -322,6 +331,10 @@ impl<S: Service> Mounted for S {
             Some(thread) => Service::prompt(self, thread, turn, head, pool, reply),
             None => Disposition::Pooled,
         }
+    }
+
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        Service::work(self, head)
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {

@@ -181,6 +181,10 @@ impl<S: Service> Protocol for Http<S> {
             Stage::Http2 => return crate::h2::finished(connection, job),
             Stage::Head | Stage::Body | Stage::Over => {}
         }
+        if job.goes_on() {
+            defer::dispatch(connection, job);
+            return conclude(connection);
+        }
         let Some(mut job) = upload::returned(connection, job) else {
             return conclude(connection);
         };

@@ -28,7 +28,7 @@ use crate::scan::Scan;
 use crate::service::{BodyPlan, Place, Service, log_number, log_panic};
 use crate::site_match::SiteMatch;
 use crate::state::{Connection, Http, Stage, Step, ThreadState, log, log_arrival};
-use crate::terms::{JobTerms, Terms};
+use crate::terms::{Asked, JobTerms, asked_terms};
 use crate::{defer, upload, write};
 
 /// What a request needs on its way to a worker: its job, and a buffer for its reply.
@@ -113,7 +113,7 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
         }
     }
     log_arrival(connection, &head);
-    let terms = place.terms();
+    let terms = asked_terms(connection, (&plan.place, &place), &head);
     let taken = match has_body {
         false => pass_on(connection, (&head, terms), input),
         true => take_with_body(connection, (&head, terms), plan.body),
@@ -124,7 +124,7 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
 /// Takes a request with a body, if its plan allows for one of that length.
 fn take_with_body<S: Service>(
     connection: &mut Connection<'_, S>,
-    (head, terms): (&Head<'_>, Option<&Terms>),
+    (head, terms): (&Head<'_>, Asked<'_>),
     plan: BodyPlan,
 ) -> Result<Step, Fault> {
     let of_listener = connection.protocol.limits.body_bytes_max;
@@ -369,7 +369,7 @@ fn answered<S: Service>(
 /// Sends a request without a body to the workers.
 fn pass_on<S: Service>(
     connection: &mut Connection<'_, S>,
-    (head, terms): (&Head<'_>, Option<&Terms>),
+    (head, terms): (&Head<'_>, Asked<'_>),
     input: &[u8],
 ) -> Result<Step, Fault> {
     let (mut job, buffer) = match passage(connection) {
@@ -391,7 +391,7 @@ fn pass_on<S: Service>(
 /// The request's body comes first.
 fn begin_body<S: Service>(
     connection: &mut Connection<'_, S>,
-    (head, terms): (&Head<'_>, Option<&Terms>),
+    (head, terms): (&Head<'_>, Asked<'_>),
     body_bytes_max: u64,
 ) -> Result<Step, Fault> {
     let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
@@ -541,11 +541,13 @@ pub(crate) fn passage<S: Service>(connection: &mut Connection<'_, S>) -> Result<
 /// if it asks for that.
 pub(crate) fn agree<S: Service>(
     connection: &mut Connection<'_, S>,
-    terms: Option<&Terms>,
+    asked: Asked<'_>,
     builder: &mut RequestBuilder,
 ) -> JobTerms {
-    let Some(terms) = terms else {
-        return JobTerms::default();
+    let terms = match asked {
+        Asked::Route(terms) => terms,
+        Asked::Work(work) => return connection.thread.parts.of_work(work),
+        Asked::Nothing => return JobTerms::default(),
     };
     if terms.watches {
         let known = connection.session.known.get_or_insert_default();

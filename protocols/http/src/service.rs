@@ -19,7 +19,7 @@ use crate::reply::{Disposition, Reply};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
-use crate::terms::{Terms, WorkerParts};
+use crate::terms::{Terms, Work, WorkerParts};
 
 /// The number of the log that a request has its line in.
 pub(crate) fn log_number(service: &impl Service, head: &Head<'_>) -> u16 {
@@ -67,14 +67,6 @@ impl Place<'_> {
         match self {
             Self::Within(terms) => Self::Within(terms),
             Self::Inline | Self::Prompt(_) | Self::Worker => Self::Worker,
-        }
-    }
-
-    /// The terms of a worker.
-    pub(crate) fn terms(&self) -> Option<&Terms> {
-        match self {
-            Self::Within(terms) => Some(terms),
-            Self::Inline | Self::Prompt(_) | Self::Worker => None,
         }
     }
 }
@@ -222,6 +214,17 @@ pub trait Service: Send + Sync + 'static {
     ) -> Disposition<'_> {
         let _ = (thread, turn, head, pool, reply);
         Disposition::Pooled
+    }
+
+    /// What a worker would do for a request, where that never waits for a client or for the code of
+    /// a program, such as the check of a password: then it has a part of the workers that no
+    /// handler takes, if the service has asked for it ([`WorkerParts::keep`]). Asked on the network
+    /// thread for a request that was planned to be answered there and goes to a worker. A service
+    /// around another one passes the question on, unless it may wait itself. By default it is a
+    /// handler, of which nothing is known.
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        let _ = head;
+        None
     }
 
     /// Answers any request; may block. The request's body has arrived completely.

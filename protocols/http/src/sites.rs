@@ -40,7 +40,7 @@ use crate::service::{Plan, Service};
 use crate::sink::UploadDecision;
 use crate::site_match::{SiteKey, SiteMatch};
 use crate::site_terms::SiteTerms;
-use crate::terms::WorkerParts;
+use crate::terms::{Work, WorkerParts};
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.
@@ -407,6 +407,13 @@ impl Service for Sites {
                 self.services.prompt(at, thread, head, pool, reply)
             }
             none => reply.response(none.refusal()),
+        }
+    }
+
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        match self.find(head) {
+            Found::Service(at) => self.services.work(at, head),
+            Found::Nothing | Found::Unknown => None,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::limits::{
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, Stage, Step, log};
-use crate::terms::Terms;
+use crate::terms::Asked;
 use crate::{defer, read, write};
 
 /// When what has gathered of a body goes to its sink.
@@ -50,7 +50,7 @@ pub(crate) fn drop_pending_body<S: Service>(connection: &mut Connection<'_, S>) 
 pub(crate) fn begin<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
-    terms: Option<&Terms>,
+    terms: Asked<'_>,
 ) -> Result<Step, Fault> {
     if connection.session.owed() > 0 {
         // Its reply must be the one that is due (U1).

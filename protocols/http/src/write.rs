@@ -337,7 +337,8 @@ pub(crate) fn send_job<S: Service>(
         } else {
             Wanted::Small
         };
-        connection.dispatch_with_memory(job, wanted);
+        let part = job.part();
+        connection.dispatch_with_memory(job, wanted, part);
     }
     false
 }

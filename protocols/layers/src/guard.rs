@@ -18,6 +18,8 @@
 //!   thread leaves a note, and a run that was parked another one. (A request that found no job or
 //!   no memory and is offered again counts again.)
 //! - GU3: no password is checked on a network thread.
+//! - GU4: what is inside does not run in the part of the workers that checks of passwords keep: a
+//!   request that was admitted there comes again as a job of its own kind.
 //!
 //! The rules change while the service runs ([`AccessHandle::replace`]): each network thread takes
 //! over the new ones with the next request.
@@ -34,11 +36,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flatpath::KeptWork;
 use flatpath::lock::Lock;
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath_http::{
     Body, Disposition, Head, HeadNote, Peer, Place, Plan, Reply, Request, Response, Service,
-    SiteKey, SiteMatch, SiteTerms, Turn, UploadDecision, WorkerParts, WorkerScope,
+    SiteKey, SiteMatch, SiteTerms, Turn, UploadDecision, Work, WorkerParts, WorkerScope,
 };
 use http::{Extensions, StatusCode};
 
@@ -351,10 +354,23 @@ impl<S: Service> Service for Guard<S> {
         charged(&thread.access, address, (disposition, reply))
     }
 
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        let inside = self.inner.work(head);
+        let (_, access) = self.shared.current();
+        let address = head.peer().map(|peer| peer.ip());
+        match access.credentials_at_once(head, address) {
+            Decision::Worker => Some(Work::before(KeptWork::Passwords, inside)),
+            Decision::Admitted | Decision::Refused(_) => inside,
+        }
+    }
+
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {
         let (_, access) = self.shared.current();
         if let Err(refusal) = self.decide_for(&access, request, scope) {
             return self.refuse(*refusal, request, scope);
+        }
+        if access.checks_passwords() && scope.end_kept_work() {
+            return Response::default();
         }
         let address = address_of(request);
         let response = self.inner.pooled(request, scope);
@@ -368,6 +384,9 @@ impl<S: Service> Service for Guard<S> {
         let (_, access) = self.shared.current();
         if let Err(refusal) = self.decide_for(&access, request, scope) {
             return UploadDecision::Response(self.refuse(*refusal, request, scope));
+        }
+        if access.checks_passwords() && scope.end_kept_work() {
+            return UploadDecision::Response(Response::default());
         }
         let address = address_of(request);
         match self.inner.open(request, scope) {
@@ -383,6 +402,9 @@ impl<S: Service> Service for Guard<S> {
     }
 
     fn worker_parts(&self, parts: &mut WorkerParts) {
+        if self.shared.current().1.checks_passwords() {
+            parts.keep(KeptWork::Passwords);
+        }
         self.inner.worker_parts(parts);
     }
 

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flatpath::KeptWork;
 use flatpath::blocking::{BlockingLimit, Entry};
 use flatpath::descriptors::ConnectionDescriptors;
 use flatpath::memory::PoolHandle;
 use flatpath_http::header_values::AcceptEncoding;
 use flatpath_http::{
     BodyPlan, Disposition, Framing, HandlerState, Head, KnownHeader, Plan, RegionConfig, Reply,
-    Request, Response, Service, TargetForm, Turn, UploadDecision, WorkerScope,
+    Request, Response, Service, TargetForm, Turn, UploadDecision, Work, WorkerParts, WorkerScope,
 };
 use http::header::ACCEPT_ENCODING;
 use http::{Extensions, StatusCode};
@@ -237,6 +238,20 @@ impl Files {
             true => Disposition::Pooled,
             false => Disposition::Prompt(self.homes.right()),
         }
+    }
+
+    fn makes_archive(&self, head: &Head<'_>) -> bool {
+        let query = head.query().map(str::as_bytes);
+        self.archives.are_offered() && head.is_get() && self.archives.asked(query).is_some()
+    }
+
+    /// Whether what a worker answers may be compressed: what is not worth it takes less time.
+    fn may_compress(&self, head: &Head<'_>) -> bool {
+        let Some(compressor) = &self.compressor else {
+            return false;
+        };
+        let accepted = self.forms.accepted(head.values(ACCEPT_ENCODING.as_str()));
+        is_for_cache(head) && accepted.codings().any(|coding| compressor.offers(coding))
     }
 
     /// Takes another home over, on a network thread: what is cached is of the one before.
@@ -496,6 +511,21 @@ impl Service for Files {
 
     fn region(&self) -> Option<RegionConfig> {
         (self.writing != Writing::Refused).then(RegionConfig::default)
+    }
+
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        let reads = head.is_get() || head.is_head();
+        let makes = self.makes_archive(head) || self.may_compress(head);
+        reads.then(|| match makes {
+            true => Work::of(KeptWork::Files),
+            false => Work::brief(),
+        })
+    }
+
+    fn worker_parts(&self, parts: &mut WorkerParts) {
+        if self.archives.are_offered() || self.compressor.is_some() {
+            parts.keep(KeptWork::Files);
+        }
     }
 
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response {

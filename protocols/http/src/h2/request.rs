@@ -28,7 +28,7 @@ use crate::reply::{Out, Reply};
 use crate::scan::Scan;
 use crate::service::{Place, Service, log_number};
 use crate::state::{Connection, ThreadState, log};
-use crate::terms::Terms;
+use crate::terms::{Asked, asked_terms};
 use crate::upload::{self, When};
 use crate::{read, write};
 
@@ -164,7 +164,7 @@ impl<S: Service> Stream<S> {
             self.reply(connection, reply);
             return Ok(());
         }
-        let asked = (&head, place.terms());
+        let asked = (&head, asked_terms(connection, (&plan.place, &place), &head));
         let Some(body) = body else {
             return self.pass_on(connection, asked, request);
         };
@@ -180,7 +180,7 @@ impl<S: Service> Stream<S> {
     fn pass_on(
         &mut self,
         connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Option<&Terms>),
+        (head, terms): (&Head<'_>, Asked<'_>),
         request: RequestMeta,
     ) -> Result<(), Fault> {
         let Ok((mut job, buffer)) = read::passage(connection) else {
@@ -202,7 +202,7 @@ impl<S: Service> Stream<S> {
     fn begin_body(
         &mut self,
         connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Option<&Terms>),
+        (head, terms): (&Head<'_>, Asked<'_>),
         body: RecvStream,
         bytes_max: u64,
     ) -> Result<(), Fault> {
@@ -222,7 +222,7 @@ impl<S: Service> Stream<S> {
     fn begin_upload(
         &mut self,
         connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Option<&Terms>),
+        (head, terms): (&Head<'_>, Asked<'_>),
         body: RecvStream,
     ) -> Result<(), Fault> {
         let Some(mut job) = connection.job() else {

@@ -154,7 +154,8 @@ impl<S: Service> Stream<S> {
                         false => Wanted::Small,
                     };
                     self.job = Home::Away;
-                    connection.dispatch_with_memory(job, wanted);
+                    let part = job.part();
+                    connection.dispatch_with_memory(job, wanted, part);
                 }
             }
             _ => {

@@ -395,6 +395,9 @@ impl<S: Service> Session<S> {
                 }
             };
         }
+        if job.goes_on() {
+            return stream.dispatch(connection, job);
+        }
         if job.is_receiving() {
             stream.job = Home::Here(job);
             return;

@@ -29,7 +29,7 @@ use crate::records::{Record, StreamSent};
 use crate::request_builder::RequestBuilder;
 use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, log};
-use crate::terms::{JobTerms, Terms};
+use crate::terms::{Asked, JobTerms};
 use crate::{defer, refuse, time_out, upload, write};
 
 /// See the module.
@@ -105,11 +105,13 @@ impl<S: Service> Stream<S> {
     pub(super) fn agree(
         &mut self,
         connection: &Connection<'_, S>,
-        terms: Option<&Terms>,
+        asked: Asked<'_>,
         builder: &mut RequestBuilder,
     ) -> JobTerms {
-        let Some(terms) = terms else {
-            return JobTerms::default();
+        let terms = match asked {
+            Asked::Route(terms) => terms,
+            Asked::Work(work) => return connection.thread.parts.of_work(work),
+            Asked::Nothing => return JobTerms::default(),
         };
         if terms.watches {
             let watched = self.watched.get_or_insert_default();

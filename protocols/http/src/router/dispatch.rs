@@ -24,7 +24,7 @@ use crate::reply::{Disposition, Reply};
 use crate::service::{BodyPlan, Place, Plan, Service};
 use crate::sink::UploadDecision;
 use crate::streamed;
-use crate::terms::WorkerParts;
+use crate::terms::{Work, WorkerParts};
 
 /// Who answers a request.
 struct Found<'a, S> {
@@ -401,6 +401,17 @@ impl Service for Router {
             let answer = self.answer_prepared(prepared, request, None);
             answer.into_response_now()
         })
+    }
+
+    /// Of a mounted service: a handler may wait, and a layer.
+    fn work(&self, head: &Head<'_>) -> Option<Work> {
+        let (found, _) = self.find(head.method(), head.path());
+        let at = found.place()?;
+        found
+            .endpoint
+            .layers
+            .is_empty()
+            .then(|| self.services.work(at, head))?
     }
 
     fn prompt(

@@ -170,6 +170,14 @@ impl Access {
         Ok(())
     }
 
+    /// Whether some requests wait for the check of a password.
+    pub(super) fn checks_passwords(&self) -> bool {
+        #[cfg(feature = "htpasswd")]
+        return self.passwords.is_some();
+        #[cfg(not(feature = "htpasswd"))]
+        false
+    }
+
     pub(super) fn counts_bytes(&self) -> bool {
         self.bytes.is_some()
     }

@@ -48,6 +48,8 @@ mod upload;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod tests;
 
 use flatpath_http::{Request, Response, UploadDecision};
