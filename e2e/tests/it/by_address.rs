@@ -195,7 +195,7 @@ fn upload_bytes(driver: Driver) {
         let body = "x".repeat(30_000);
         let fields = "Tus-Resumable: 1.0.0\r\nUpload-Length: 60000\r\n\
                       Content-Type: application/offset+octet-stream\r\n";
-        let head = format!("POST /{name} HTTP/1.1\r\nHost: test\r\n{fields}");
+        let head = format!("POST /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}");
         let mut client = from(host, server);
         client.send(&format!(
             "{head}Content-Length: {}\r\n\r\n{body}",
