@@ -220,8 +220,7 @@ settings! {
         .of_sites()
         .for_writing();
 
-    /// Most bytes of all unfinished uploads together, a sixteenth of which an address leaves to
-    /// others [default: half of the file system]
+    /// Most bytes of all unfinished uploads together [default: half of the file system]
     uploads_bytes: Option<u64> = option(topic::HTTP, "SIZE", size::<u64>)
         .advanced()
         .of(HTTP)
