@@ -16,7 +16,10 @@ const TUS: &str = "Tus-Resumable: 1.0.0\r\nUpload-Length: 100000000000\r\n";
 fn serve(directory: &std::path::Path, is_writable: bool) -> TestServer {
     let files = Files::open(directory).expect("a directory");
     let writing = match is_writable {
-        true => Writing::Allowed(WriteOptions::default()),
+        true => Writing::Allowed(WriteOptions {
+            bytes_max: 1_000,
+            ..WriteOptions::default()
+        }),
         false => Writing::Refused,
     };
     let service = Http::service(files.writable(writing));
