@@ -2,13 +2,13 @@
 //! ([`Io::write_file`](crate::Io::write_file)), and the kernel sends from its cache.
 //!
 //! An [`OpenFile`] is shared by all that send it, and closed by the last. Nothing of it waits on a
-//! network thread: whether a range is at hand is for its [`FileSystem`] to say, workers read what is
-//! not, and they close what may take long to close. So a file is to be on a file system that never
+//! network thread: whether a range is at hand is for its [`FileSystem`] to say, workers read what
+//! is not, and they close what may take long to close. So a file is to be on a file system that
+//! never
 //! hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers that
 //! are counted ([`blocking`](crate::blocking)).
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,8 @@ use crate::discard::{discard, on_network_thread};
 use crate::prompt::FileSystem;
 
 pub use flatpath_driver::{FileRange, SentFile};
-
+/// What a handler hands over.
+pub use std::fs::File;
 /// Bytes that are read at a time where there is no `/dev/null`.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -116,7 +117,8 @@ impl Drop for OpenFile {
     }
 }
 
-/// Waits until these bytes are in the kernel's cache, as far as the file has them, without a copy of
+/// Waits until these bytes are in the kernel's cache, as far as the file has them, without a copy
+/// of
 /// them. What fails is left to whoever sends them.
 fn read_to_nowhere(file: &File, bytes: Range<u64>) {
     static NOWHERE: OnceLock<Option<File>> = OnceLock::new();

@@ -169,10 +169,6 @@ pub(crate) const CACHES_LOOK_NS: u64 = 2_000_000;
 /// its way, enough for 10 Gbit/s of one client that is served again after 100 us.
 pub(crate) const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 
-/// The same for a file that is sent from the kernel's cache, of which the kernel makes no copy: the
-/// socket asks for more when half of it is left.
-pub(crate) const FILE_UNSENT_BYTES_MAX: u32 = 1024 * 1024;
-
 /// Connections that may wait in the kernel's backlog of one listener.
 pub(crate) const BACKLOG: i32 = 4096;
 
@@ -337,13 +333,6 @@ pub(crate) const RESTING_NS_MAX: u64 = 50_000_000;
 /// Bytes of sends that are started in one turn before long ones wait for the next: about half a
 /// millisecond of copying.
 pub(crate) const LONG_SENDS_BYTES: usize = 1024 * 1024;
-
-/// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
-pub(crate) const FILE_WINDOW_BYTES: u64 = 1024 * 1024;
-
-/// Windows that workers read ahead for the connections of one network thread at a time; others
-/// wait. Fewer than fill the bin (`discard.rs`).
-pub(crate) const READS_AHEAD_MAX: usize = 64;
 
 /// Completions handled in one turn; the rest waits for the next. It bounds the buffers that one
 /// turn can need before its sends are submitted: 256 of the smallest class are 1 MiB.

@@ -4,8 +4,8 @@
 //! the first byte is written and leaves with the send, so a connection with nothing to say holds
 //! none.
 //!
-//! Of a file a range is queued, and goes out window by window: each is taken up by a send of its own
-//! once it is known that its pages are at hand ([`Taken`]). A range that waits takes no memory, but
+//! Of a file a range is queued, and goes out window by window: each is taken up by a send of its
+//! own once it is known that its pages are at hand ([`Taken`]). A range that waits takes no memory, but
 //! it counts as output: nothing more is read from a client that has so much to come.
 //!
 //! Invariants
@@ -22,7 +22,10 @@ use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::error::NoRoom;
-use crate::limits::{FILE_WINDOW_BYTES, SHARED_COPY_BYTES_MAX};
+use crate::limits::SHARED_COPY_BYTES_MAX;
+
+/// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
+const FILE_WINDOW_BYTES: u64 = 1024 * 1024;
 
 /// See the module.
 #[derive(Default)]

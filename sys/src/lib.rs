@@ -1,7 +1,7 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
 //! process, file handles, file identities and sleeps of threads, TCP's options,
-//! datagrams with their addresses, passed descriptors, close with its result, what of a file is cached,
-//! the allocator.
+//! datagrams with their addresses, passed descriptors, close with its result, what of a
+//! file is cached, the allocator.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};

@@ -6,8 +6,8 @@
 //! longer list is sent without: each completion then says how far a slow peer has come, and the
 //! rest is submitted again, after a poll, because the socket was just found full.
 //!
-//! A list with a pipe or a file in it is written by this thread, with calls that do not block: as an
-//! entry a splice would go through a kernel thread, which a slow peer then holds, and `sendfile` is
+//! A list with a pipe or a file in it is written by this thread, with calls that do not block: as
+//! an entry a splice would go through a kernel thread, which a slow peer then holds, and `sendfile` is
 //! none. Between the calls a poll waits for room.
 //!
 //! Invariants

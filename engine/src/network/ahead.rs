@@ -8,9 +8,9 @@
 //! was used last at last.
 //!
 //! Invariants
-//! - A1: a connection has one window with workers at most, and waits for it without a deadline of
+//! - RA1: a connection has one window with workers at most, and waits for it without a deadline of
 //!   its own: the time is the disk's, not the client's.
-//! - A2: a network thread has [`READS_AHEAD_MAX`] with workers; the others wait in [`Wait::Disk`],
+//! - RA2: a network thread has [`READS_AHEAD_MAX`] with workers; the others wait in [`Wait::Disk`],
 //!   oldest first.
 
 use std::sync::Arc;
@@ -18,10 +18,13 @@ use std::sync::Arc;
 use flatpath_driver::{Driver, FileRange};
 
 use crate::discard::call_later;
-use crate::limits::READS_AHEAD_MAX;
 use crate::waits::Wait;
 
 use super::thread::{Event, Network};
+
+/// Windows that workers read ahead for the connections of one network thread at a time; others
+/// wait. Fewer than fill the bin (`discard.rs`).
+const READS_AHEAD_MAX: usize = 64;
 
 impl<D: Driver> Event<'_, D> {
     /// Sends a window of a file if it is at hand, or has it read first.

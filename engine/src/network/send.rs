@@ -14,15 +14,17 @@
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::limits::{
-    FILE_UNSENT_BYTES_MAX, LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX, UNSENT_BYTES_MAX,
-};
+use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX, UNSENT_BYTES_MAX};
 use crate::output::Taken;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Thread};
 use super::user_data::{KIND_SEND, user_data};
+
+/// [`UNSENT_BYTES_MAX`] for a file that is sent from the kernel's cache, of which the kernel makes
+/// no copy: the socket asks for more when half of it is left.
+const FILE_UNSENT_BYTES_MAX: u32 = 1024 * 1024;
 
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.

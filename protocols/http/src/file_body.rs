@@ -8,14 +8,13 @@
 //! [`Io::write_file`]: flatpath::Io::write_file
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath::NoRoom;
-use flatpath::files::{FileRange, OpenFile};
+use flatpath::files::{File, FileRange, OpenFile};
 use flatpath::prompt::FileSystem;
 
 use crate::message::{Body, Reader, Source};
@@ -132,7 +131,8 @@ impl Body {
     /// A whole file, as long as it is by now: see [`FileBody`].
     ///
     /// # Errors
-    /// Those of `fstat`; it is no regular file. Waits as the file system does, so it is for workers.
+    /// Those of `fstat`; it is no regular file. Waits as the file system does, so it is for
+    /// workers.
     pub fn file(file: File) -> io::Result<Self> {
         Self::file_range(file, 0..u64::MAX)
     }

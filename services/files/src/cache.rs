@@ -1,7 +1,8 @@
 //! Cache of one network thread: files answered without a worker, and never out of date: small ones
 //! from memory, larger ones from an open file ([`crate::kept`]).
 //!
-//! An entry is the whole answer to a GET: its head up to `Date`, its content, the head of its 304, and
+//! An entry is the whole answer to a GET: its head up to `Date`, its content, the head of its 304,
+//! and
 //! how it is checked ([`crate::freshness`]).
 //!
 //! The key is the path as the client spelled it, and the codings that the client accepts. Other
@@ -11,7 +12,8 @@
 //! cache is emptied, before anything is found in it.
 //!
 //! Never cached: what is compressed for its answer and larger than `CACHE_COMPRESSED_BYTES_MAX`,
-//! files larger than `CACHE_FILE_BYTES_MAX` that are not local, files changed a moment ago (a second
+//! files larger than `CACHE_FILE_BYTES_MAX` that are not local, files changed a moment ago (a
+//! second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
 //! refusals, parts.
 //!
