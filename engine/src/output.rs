@@ -5,8 +5,8 @@
 //! none.
 //!
 //! Of a file a range is queued, and goes out window by window: each is taken up by a send of its
-//! own once it is known that its pages are at hand ([`Taken`]). A range that waits takes no memory, but
-//! it counts as output: nothing more is read from a client that has so much to come.
+//! own once it is known that its pages are at hand ([`Taken`]). A range that waits takes no
+//! memory, but it counts as output: nothing more is read from a client that has so much to come.
 //!
 //! Invariants
 //! - `queued_bytes` is the sum over `segments`, `tail` and what is in flight.

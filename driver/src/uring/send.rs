@@ -7,8 +7,8 @@
 //! rest is submitted again, after a poll, because the socket was just found full.
 //!
 //! A list with a pipe or a file in it is written by this thread, with calls that do not block: as
-//! an entry a splice would go through a kernel thread, which a slow peer then holds, and `sendfile` is
-//! none. Between the calls a poll waits for room.
+//! an entry a splice would go through a kernel thread, which a slow peer then holds, and
+//! `sendfile` is none. Between the calls a poll waits for room.
 //!
 //! Invariants
 //! - P1: an entry of the table is live from `start_send` to its final completion; what the kernel
