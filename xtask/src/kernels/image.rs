@@ -48,10 +48,12 @@ pub(super) const SCRIPT: &str = "flatpath.script";
 
 /// Keeps of an unpacked kernel what is booted: its image and the modules.
 pub(super) fn keep(files: &Path, to: &Path) -> Result<()> {
-    let boot = fs::read_dir(files.join("boot")).context("no image")?;
-    let mut images = boot.filter_map(|entry| Some(entry.ok()?.path()));
-    let image = images.find(|path| path.display().to_string().contains("vmlinuz"));
-    fs::rename(image.context("no image")?, to.join("image"))?;
+    // In `boot`, or beside the modules.
+    let mut command = Command::new("find");
+    command.arg(files).args(["-name", "vmlinuz*", "-type", "f"]);
+    let images = run(&mut command)?;
+    let image = images.lines().next().context("no image")?;
+    fs::rename(image, to.join("image"))?;
     let modules = ["usr/lib/modules", "lib/modules"].map(|place| files.join(place));
     let modules = modules.iter().find(|place| place.is_dir());
     let modules = modules.context("no modules")?;
