@@ -28,6 +28,10 @@ use flatpath_rpc::Rpc;
     missing_debug_implementations,
     reason = "services have directories and locks, and no use for one"
 )]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one is made for each listener, and is its protocol at once"
+)]
 // Exhaustive: the command makes each of them, and matches none.
 pub enum Spoken {
     /// The files of one directory, and nothing else.
@@ -50,7 +54,6 @@ pub enum Spoken {
 
 impl Spoken {
     /// The server with a listener for it: [`Server::listen_at`].
-    #[must_use]
     pub fn at(self, server: Server, address: ListenAddress) -> Server {
         match self {
             Self::Files(http) => server.listen_at(address, http),
@@ -66,13 +69,11 @@ impl Spoken {
 }
 
 /// The server with MOUNT over UDP beside a listener for NFS.
-#[must_use]
 pub fn mount_datagrams(server: Server, address: SocketAddr, nfs: &Rpc<Nfs>) -> Server {
     server.listen_datagrams(address, nfs.datagrams())
 }
 
 /// The server with a portmapper over TCP and UDP.
-#[must_use]
 pub fn portmapper(server: Server, address: SocketAddr, portmapper: Portmapper) -> Server {
     let rpc = portmapper.protocol();
     let datagrams = rpc.datagrams();
