@@ -82,9 +82,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
     let silence = bounded_file::Watch::begin().map_err(no_thread)?;
-    let (settings, file) = configured(arguments)?;
-    let listeners = listeners::named_in(&settings, &file)?;
-    warn(arguments, &listeners, &file);
+    let (settings, file, listeners) = asked_for(arguments)?;
     let parts = divided(&settings, &listeners)?;
     let restart = Restart::begin(&settings, &passed)?;
     let access_logs = AccessLogs::of(&settings)?;
@@ -114,7 +112,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let handed_over = on_handover(&services, &rpcbind, relieved);
     let servers = handles(&running, admin_server.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
-    // From here on nothing ends this server: the one before it has let go.
+    // Nothing ends this server any more: the one before it has let go.
     rpcbind.taken_over();
     announce(&running, &services, admin_server.as_ref());
     access_logs.begin();
@@ -143,15 +141,22 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         manager.stopping();
         withdraw();
     });
-    drop((
-        handover, reporters, renewal, rpcbind, services, pulse, silence,
-    ));
+    drop((handover, reporters, renewal, rpcbind));
+    drop((services, pulse, silence));
     // The last one, so that it shows the end of the others.
     drop(admin_server);
     access_logs.end();
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
+}
+
+/// The settings, the file that they are of, and the listeners; what is odd about them is told.
+fn asked_for(arguments: &ArgMatches) -> Result<(Settings, Configuration, Vec<Listener>), Failure> {
+    let (settings, file) = configured(arguments)?;
+    let listeners = listeners::named_in(&settings, &file)?;
+    warn(arguments, &listeners, &file);
+    Ok((settings, file, listeners))
 }
 
 /// The settings of the command line over those of the file, and the file.

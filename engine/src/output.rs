@@ -441,7 +441,10 @@ mod tests {
         let mut all = Vec::new();
         while output.has_waiting() {
             let mut list = SendList::new();
-            output.take(&mut list);
+            assert!(matches!(
+                output.take(&mut list),
+                Taken::Next { has_file: false }
+            ));
             all.extend(list.slices().flatten());
             output.sent(list.bytes());
         }
@@ -456,7 +459,10 @@ mod tests {
         output.write((&pool).into(), b"one ").expect("room");
         output.write((&pool).into(), b"two").expect("room");
         let mut list = SendList::new();
-        output.take(&mut list);
+        assert!(matches!(
+            output.take(&mut list),
+            Taken::Next { has_file: false }
+        ));
         assert_eq!(list.segments(), 1);
         assert_eq!(list.slices().next(), Some(&b"one two"[..]));
     }
@@ -541,7 +547,10 @@ mod tests {
         let mut output = Output::default();
         output.write((&pool).into(), b"reply").expect("room");
         let mut list = SendList::new();
-        output.take(&mut list);
+        assert!(matches!(
+            output.take(&mut list),
+            Taken::Next { has_file: false }
+        ));
         output.sent(list.bytes());
         drop(list);
         assert_eq!(pool.statistics().in_use_bytes, 0);

@@ -459,7 +459,7 @@ fn give_up(cause: &io::Error, report: Reporter) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn two_threads() -> Arc<Shared> {
         let worker_pool = WorkerPoolLimits {

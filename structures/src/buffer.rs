@@ -27,7 +27,7 @@
 //!
 //! Not a ring: room in front comes back only when all was consumed.
 
-use crate::memory::{Marks, OwnedBlock};
+use crate::memory::OwnedBlock;
 use std::io;
 
 /// A block of memory on loan from a [`Pool`](crate::pool::Pool). One pointer wide.

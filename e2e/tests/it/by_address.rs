@@ -197,7 +197,7 @@ fn upload_bytes(driver: Driver) {
                       Content-Type: application/offset+octet-stream\r\n";
         let head = format!("POST /{name} HTTP/1.1\r\nHost: 127.0.0.1\r\n{fields}");
         let mut client = from(host, server);
-        client.send(&format!(
+        client.send(format!(
             "{head}Content-Length: {}\r\n\r\n{body}",
             body.len()
         ));

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use flatpath_testkit::deadline::PATIENCE;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Site, each_driver};
 
 use crate::access_log::{behind_time, launch, lines_at_end};
@@ -26,7 +26,9 @@ fn a_refused_head_of_http2_has_its_line_and_its_reason(driver: Driver) {
     let log = directory.path().join("access");
     let server = launch(driver, &site, &log).start();
     let mut client = TcpStream::connect(server.address("http")).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    client
+        .set_read_timeout(Some(patience()))
+        .expect("a deadline");
     let greeting = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
     client.write_all(&greeting).expect("sent");
     for (number, (host, path, ..)) in (0..).zip(ASKED) {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use flatpath_testkit::deadline::LONG_PATIENCE;
+use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::{
     Driver, Launch, Over, Server, Site, binary, each_driver, handovers, until_true,
 };
@@ -38,7 +38,7 @@ fn ask(address: SocketAddr, random: &mut fastrand::Rng) -> Result<(), String> {
     let mut stream = TcpStream::connect(address).map_err(|error| format!("connect: {error}"))?;
     stream.set_nodelay(true).expect("an option");
     stream
-        .set_read_timeout(Some(LONG_PATIENCE))
+        .set_read_timeout(Some(long_patience()))
         .expect("a deadline");
     let settings = frame(SETTINGS, 0, 0, &[]);
     let said = [PREFACE, &settings, &get(1, "localhost", "/file")].concat();

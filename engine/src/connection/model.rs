@@ -337,7 +337,7 @@ impl Both {
                 let may_send = !flags.sends && flags.closing != Closing::Abort;
                 assert_eq!(real.may_send(), may_send);
                 if may_send {
-                    real.output_mut().take(&mut SendList::new());
+                    let _taken = real.output_mut().take(&mut SendList::new());
                     real.begin_send(now_ns);
                     (flags.sends, flags.output_waits) = (true, false);
                     flags.send_ns = now_ns;

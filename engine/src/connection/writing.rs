@@ -172,7 +172,7 @@ mod tests {
         write(&mut connection);
         assert!(connection.may_send() && !connection.is_sent());
         let number = connection.begin_send(5);
-        connection.output_mut().take(&mut SendList::new());
+        let _taken = connection.output_mut().take(&mut SendList::new());
         assert!(connection.is_sending() && !connection.may_send());
         assert!(!connection.awaits_send(), "nothing else waits");
         write(&mut connection);

@@ -136,10 +136,11 @@ fn a_file_that_has_become_shorter_ends_its_connection_and_no_other() {
     each_seed(8, |seed| {
         let file = file_of(&content);
         let writer = file.try_clone().expect("a clone");
-        let whole = [0..FILE_BYTES as u64];
+        let whole = 0..FILE_BYTES as u64;
         let mut conditions = Conditions::rough(seed);
         conditions.faults = conditions.faults.with(Fault::NotAtHand, 300);
-        let mut server = SimulatedServer::new(conditions, Ranges::of(file, &whole));
+        let mut server =
+            SimulatedServer::new(conditions, Ranges::of(file, std::slice::from_ref(&whole)));
         writer.set_len(FILE_BYTES as u64 / 2).expect("cut");
         server.world().set_window_bytes(WINDOW_BYTES);
         let came = ask(&mut server);

@@ -163,7 +163,7 @@ impl Protocol for Hoard {
 
     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
         if job.0.take().is_none() {
-            return context.dispatch_with_memory(job, Wanted::Large);
+            return context.dispatch_with_memory(job, Wanted::Large, None);
         }
         context.recycle(job);
         context.write_static(b"ok\n");

@@ -78,7 +78,7 @@ impl Protocol for Chores {
             b"notify at the end\n" => context.thread.at_end = true,
             b"memory\n" => {
                 let job = context.job().expect("room for a job");
-                context.dispatch_with_memory(job, Wanted::Small);
+                context.dispatch_with_memory(job, Wanted::Small, None);
             }
             b"job\n" => {
                 let job = context.job().expect("room for a job");

@@ -84,12 +84,15 @@ pub(crate) struct Homes {
     setup: Lock<Setup>,
     current: Lock<Current>,
     /// What network threads have.
-    kept: Lock<Vec<Weak<Lock<Option<Arc<Home>>>>>>,
+    kept: Lock<Vec<Weak<KeptPlace>>>,
 }
+
+/// Where a network thread has its home, for itself and for who replaces it.
+type KeptPlace = Lock<Option<Arc<Home>>>;
 
 /// The home that a network thread goes by, until it is replaced.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptHome(Arc<Lock<Option<Arc<Home>>>>);
+pub(crate) struct KeptHome(Arc<KeptPlace>);
 
 impl KeptHome {
     /// None was fetched yet, there is none, or it was replaced.

@@ -87,15 +87,9 @@ pub(super) fn run(
 fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
     let (name, factor) = FACTOR;
     let path = std::env::var("PATH").unwrap_or_default();
-    let server = std::env::var("FLATPATH").map_or_else(
-        |_| {
-            crate::workspace::root()
-                .join("target/debug/flatpath")
-                .display()
-                .to_string()
-        },
-        |given| given,
-    );
+    let built = || crate::workspace::root().join("target/debug/flatpath");
+    let server = std::env::var_os("FLATPATH").map_or_else(built, Into::into);
+    let server = server.display();
     let mut script = format!(
         "export HOME=/root TMPDIR=/tmp RUST_TEST_THREADS=4 {name}={factor}\n\
          export PATH='{path}:/usr/sbin:/sbin' FLATPATH='{server}' RUST_BACKTRACE=0\n\

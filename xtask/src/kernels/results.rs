@@ -186,8 +186,9 @@ pub(super) fn report(all: &[Results]) -> String {
             names.len()
         );
     }
-    let share = 100.0 * out as f64 / (tests.max(1)) as f64;
-    let _ = writeln!(report, "{out} of {tests} are left out, {share:.1} %");
+    let share = (1000 * out).div_ceil(tests.max(1));
+    let (percent, tenth) = (share / 10, share % 10);
+    let _ = writeln!(report, "{out} of {tests} are left out, {percent}.{tenth} %");
     report
 }
 
