@@ -37,6 +37,8 @@ pub(crate) struct Output {
     /// See `sent_bytes`; below 0 for as long as the first record is on its way.
     sent_bytes: u64,
     window: Window,
+    /// The bytes of that window, which is asked for.
+    window_bytes: u32,
     /// The kernel takes more of it before it sends than of others: see `send.rs`.
     is_wide: bool,
 }
@@ -47,10 +49,10 @@ enum Window {
     /// Nothing.
     #[default]
     Unasked,
-    /// A worker reads so many bytes.
-    Reading(u32),
-    /// So many bytes are at hand.
-    AtHand(u32),
+    /// A worker reads it.
+    Reading,
+    /// Its bytes are at hand.
+    AtHand,
 }
 
 /// The outcome of [`Output::take`].
@@ -249,8 +251,8 @@ impl Output {
         let has_file = file.is_some();
         let mut at_hand = match (file, self.window) {
             (None, _) => 0,
-            (Some(_), Window::AtHand(bytes)) => u64::from(bytes),
-            (Some(_), Window::Reading(_)) => return Taken::Reading,
+            (Some(_), Window::AtHand) => u64::from(self.window_bytes),
+            (Some(_), Window::Reading) => return Taken::Reading,
             (Some(range), Window::Unasked) => {
                 let (window, mut next) = (range.front(FILE_WINDOW_BYTES), range.clone());
                 next.advance(window.bytes());
@@ -293,19 +295,19 @@ impl Output {
 
     /// So many bytes of the first file are at hand, no more than a window.
     pub(crate) fn is_at_hand(&mut self, bytes: u64) {
-        self.window = Window::AtHand(small_window(bytes));
+        (self.window, self.window_bytes) = (Window::AtHand, small_window(bytes));
     }
 
     /// A worker reads so many bytes of the first file.
     pub(crate) fn is_reading(&mut self, bytes: u64) {
-        self.window = Window::Reading(small_window(bytes));
+        (self.window, self.window_bytes) = (Window::Reading, small_window(bytes));
     }
 
     /// It has read them; false: nothing was awaited.
     pub(crate) fn has_read(&mut self) -> bool {
         match self.window {
-            Window::Reading(bytes) => self.window = Window::AtHand(bytes),
-            Window::Unasked | Window::AtHand(_) => return false,
+            Window::Reading => self.window = Window::AtHand,
+            Window::Unasked | Window::AtHand => return false,
         }
         true
     }

@@ -96,8 +96,8 @@ struct BlockHeader {
     watch: Watch,
 }
 
-/// How far a block is filled, `from` and `to`: 0 when it is handed out. `written` is for the block's
-/// life.
+/// How far a block is filled, `from` and `to`: 0 when it is handed out. `written` is for the life
+/// of the block.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) from: u32,

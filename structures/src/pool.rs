@@ -24,7 +24,8 @@
 //!
 //! Cost: reuse is one uncontended swap and return a plain store, whatever the number of buffers in
 //! use (see `depot`); what is appended is not zeroed before or after. Statistics are counted per
-//! thread and added up when asked for, O(threads). Dropping the last `Pool` is a system call per size.
+//! thread and added up when asked for, O(threads). Dropping the last `Pool` is a system call per
+//! size.
 //!
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.

@@ -131,6 +131,21 @@ fn each_byte_comes_once_and_in_order_also_where_it_is_not_at_hand() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_ends_its_connection_and_no_other() {
+    let content = content();
+    each_seed(8, |seed| {
+        let mut conditions = Conditions::rough(seed);
+        conditions.faults = conditions.faults.with(Fault::FileError, 1_000);
+        let ranges = Ranges::of(file_of(&content), &PARTS);
+        let mut server = SimulatedServer::new(conditions, ranges);
+        let came = ask(&mut server);
+        assert!(came.is_empty() || came == b"head ", "{} bytes", came.len());
+        let struck = server.world().injected();
+        assert!(struck.count(Fault::FileError) > 0);
+    });
+}
+
+#[test]
 fn a_file_that_has_become_shorter_ends_its_connection_and_no_other() {
     let content = content();
     each_seed(8, |seed| {

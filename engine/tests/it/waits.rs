@@ -61,8 +61,13 @@ fn drained_by(signal: Signal, running: Running) -> bool {
 }
 
 fn is_caught(signal: Signal) -> bool {
+    is_in("SigCgt:", signal)
+}
+
+/// Whether a signal is in a mask of this process (proc_pid_status(5)).
+fn is_in(mask: &str, signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("mounted");
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = status.lines().find_map(|line| line.strip_prefix(mask));
     let mask = u64::from_str_radix(mask.expect("a mask").trim(), 16).expect("digits");
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
@@ -122,7 +127,9 @@ fn a_program_that_waits_is_drained_by_signals() {
     assert_eq!(signal_of_child("not waited for"), killed);
     assert_eq!(signal_of_child("ended without a signal"), killed);
     on_both(|choice| {
-        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        // SIGHUP stays ignored where it was (`nohup`).
+        let signals = [Signal::TERM, Signal::INT, Signal::HUP];
+        for signal in signals.into_iter().filter(|it| !is_in("SigIgn:", *it)) {
             let (tell, told) = channel();
             let server = server(choice).on_ready(move |running| {
                 tell.send(running.addresses()[0].address).expect("awaited");

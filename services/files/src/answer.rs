@@ -27,6 +27,7 @@ use crate::error::FilesError;
 use crate::fallback;
 use crate::freshness::{LookupStart, Observation};
 use crate::headers::Headers;
+use crate::kept::KeptFiles;
 use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::listing::Listing;
 use crate::media;
@@ -67,6 +68,8 @@ pub(crate) struct Answerer<'a> {
     pub(crate) pool: PoolHandle<'a>,
     /// For bodies that are read while they are sent: none where only cached content is sent.
     pub(crate) descriptors: Option<ConnectionDescriptors<'a>>,
+    /// Where files are kept open.
+    pub(crate) kept: Option<&'a KeptFiles>,
     /// The client's connection, on a worker.
     pub(crate) connection: Option<JobConnection<'a>>,
     pub(crate) began: LookupStart,

@@ -301,7 +301,7 @@ mod tests {
                 .find(at_root, moment, target, AcceptEncoding::PLAIN);
             let body = entry.and_then(|entry| match &entry.answer.content {
                 Content::Bytes(bytes) => Some(bytes.clone()),
-                Content::File(_) => None,
+                Content::File { .. } => None,
             });
             self.assert_sound();
             body

@@ -42,6 +42,7 @@ use flatpath::prompt::{PromptRight, look_into};
 use crate::asker::Asker;
 use crate::conditional::EntityTags;
 use crate::followed::{Directory, Followed, Follower};
+use crate::kept::KeptFiles;
 use crate::mounts::{Known, Mounts};
 use crate::owners::{Owner, Owners};
 use crate::root::{Locality, Resolution, Root};
@@ -60,6 +61,8 @@ pub(crate) struct Home {
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) rule_files: Arc<RuleFiles>,
+    /// None where nothing would close them.
+    pub(crate) kept: Option<Arc<KeptFiles>>,
     /// Other services with directories below the root.
     pub(crate) owners: Owners,
 }
@@ -114,6 +117,7 @@ struct Current {
     home: Option<Arc<Home>>,
     /// They end with the home's time, and not with its last request.
     _mounts: Option<Task>,
+    _kept: Option<Task>,
     sweeper: Option<Sweeper>,
 }
 
@@ -302,7 +306,9 @@ impl Homes {
         let none = Owners::default();
         let owners_before = before.map_or(&none, |home| &home.owners);
         let are_below = mounts.are_below();
+        let (kept, closer) = KeptFiles::begin().unzip();
         let home = Home {
+            kept,
             ledger: Ledger::of(root.directory()),
             owners: Owners::below(&root, are_below, &setup.beside, owners_before)?,
             rule_files: Arc::default(),
@@ -313,6 +319,7 @@ impl Homes {
         Ok(Current {
             sweeper: setup.writes.and_then(|options| home.sweeper(options)),
             _mounts: watcher,
+            _kept: closer,
             home: Some(Arc::new(home)),
         })
     }
@@ -339,6 +346,7 @@ impl Home {
             mounts: Arc::clone(&self.mounts),
             ledger: Arc::clone(&self.ledger),
             rule_files: Arc::clone(&self.rule_files),
+            kept: self.kept.clone(),
             owners,
         }
     }

@@ -7,10 +7,19 @@
 //! validators.
 //!
 //! A kept file's descriptor counts as cached (`flatpath::descriptors`): no more is kept while
-//! others need descriptors.
+//! others need descriptors. The file itself is held by its home ([`KeptFiles`]), and a cache has a
+//! way to it: nothing comes to a thread that is idle, and a file that was removed is to give its
+//! space back also there. What nobody has asked for in [`UNASKED_MAX`] is closed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
-use flatpath::files::FileRange;
+use flatpath::files::{FileRange, SentFile};
+use flatpath::housekeeper::{Next, Task};
+use flatpath::lock::Lock;
 use flatpath_http::{Disposition, FileBody, Head, KnownHeader, Reply};
 
 use crate::cache::Prebuilt;
@@ -20,19 +29,94 @@ use crate::range::{Part, Ranges};
 /// The status line of a prebuilt head of a 200.
 pub(crate) const STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
+/// How long a file stays open that nobody asks for, or twice as long.
+const UNASKED_MAX: Duration = Duration::from_secs(10);
+
+/// The files of a home that are kept open for the next who asks.
+#[derive(Debug, Default)]
+pub(crate) struct KeptFiles(Lock<Vec<Arc<KeptFile>>>);
+
+/// An open file, until nobody asks for it.
+pub(crate) struct KeptFile {
+    file: Arc<dyn SentFile>,
+    bytes: u64,
+    /// Since the last look.
+    was_asked: AtomicBool,
+}
+
+impl fmt::Debug for KeptFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "KeptFile({} bytes)", self.bytes)
+    }
+}
+
+impl KeptFiles {
+    /// None yet, and the task that closes what nobody asks for. `None`: it cannot begin, so no file
+    /// is to be kept.
+    pub(crate) fn begin() -> Option<(Arc<Self>, Task)> {
+        let files = Arc::new(Self::default());
+        let looked_at = Arc::downgrade(&files);
+        let close = move |_| {
+            let Some(files) = looked_at.upgrade() else {
+                return Next::Ended;
+            };
+            let unasked = files.take_unasked();
+            if !unasked.is_empty() {
+                // A close frees the pages of a file that was removed: not for the housekeeper.
+                let closer = std::thread::Builder::new().name("flatpath-closer".into());
+                let _ = closer.spawn(move || drop(unasked));
+            }
+            Next::After(UNASKED_MAX)
+        };
+        match Task::begin("files that are kept open", close) {
+            Ok(task) => Some((files, task)),
+            Err(cause) => {
+                log::warn!("no file is kept open: {cause}");
+                None
+            }
+        }
+    }
+
+    /// Keeps a file of this length, whose descriptor is counted.
+    pub(crate) fn keep(&self, file: Arc<dyn SentFile>, bytes: u64) -> Content {
+        let file = Arc::new(KeptFile {
+            file,
+            bytes,
+            was_asked: AtomicBool::new(true),
+        });
+        let way = Arc::downgrade(&file);
+        self.0.lock().push(file);
+        Content::File { file: way, bytes }
+    }
+
+    /// Those that nobody has asked for since it was called last, or that no cache knows. Whoever
+    /// sends one of them holds it.
+    pub(crate) fn take_unasked(&self) -> Vec<Arc<KeptFile>> {
+        let is_unasked = |kept: &mut Arc<KeptFile>| {
+            // ORDER: Relaxed: the flag alone counts. One that is asked for now is opened anew.
+            let was_asked = kept.was_asked.swap(false, Ordering::Relaxed);
+            !was_asked || Arc::weak_count(kept) == 0
+        };
+        self.0.lock().extract_if(.., is_unasked).collect()
+    }
+}
+
 /// The content of an answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Bytes(Bytes),
-    /// All of an open file.
-    File(FileRange),
+    /// All of a file, for as long as it is kept open.
+    File {
+        file: Weak<KeptFile>,
+        bytes: u64,
+    },
 }
 
 impl Content {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(range) => range.bytes(),
+            Self::File { bytes, .. } => *bytes,
         }
     }
 
@@ -40,7 +124,7 @@ impl Content {
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::File(_) => CACHE_FILE_BYTES_MAX,
+            Self::File { .. } => CACHE_FILE_BYTES_MAX,
         }
     }
 }
@@ -51,7 +135,10 @@ impl Prebuilt {
     pub(crate) fn send(&self, reply: &mut Reply<'_>) -> Disposition<'static> {
         match &self.content {
             Content::Bytes(bytes) => reply.prebuilt(&self.found, bytes),
-            Content::File(range) => reply.prebuilt_file(&self.found, range.clone().into()),
+            Content::File { file, bytes } => match range_of(file, 0..*bytes) {
+                Some(range) => reply.prebuilt_file(&self.found, range),
+                None => Disposition::Pooled,
+            },
         }
     }
 
@@ -82,11 +169,10 @@ impl Prebuilt {
                 let part = bytes.slice(part.start as usize..part.end as usize);
                 reply.prebuilt(&head, &part)
             }
-            Content::File(range) => {
-                let mut range = range.front(part.end);
-                range.advance(part.start);
-                reply.prebuilt_file(&head, FileBody::from(range))
-            }
+            Content::File { file, .. } => match range_of(file, part.start..part.end) {
+                Some(range) => reply.prebuilt_file(&head, range),
+                None => Disposition::Pooled,
+            },
         }
     }
 
@@ -107,9 +193,64 @@ impl Prebuilt {
     }
 }
 
+/// These bytes of a file; `None`: it was closed, and a worker opens it anew.
+fn range_of(file: &Weak<KeptFile>, bytes: std::ops::Range<u64>) -> Option<FileBody> {
+    let kept = file.upgrade()?;
+    // ORDER: Relaxed: the flag alone counts.
+    kept.was_asked.store(true, Ordering::Relaxed);
+    Some(FileRange::new(Arc::clone(&kept.file), bytes).into())
+}
+
 /// Whether a part of a file is asked for. Ranges are for GET alone; of HEAD they are ignored (RFC
 /// 9110, 14.2).
 #[inline]
 pub(crate) fn asks_part(head: &Head<'_>) -> bool {
     head.is_get() && head.known(KnownHeader::Range).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use flatpath::files::OpenFile;
+    use flatpath::prompt::FileSystem;
+
+    use super::*;
+
+    fn open() -> Arc<dyn SentFile> {
+        let file = tempfile::tempfile().expect("a file");
+        let system = Arc::new(FileSystem::of(&file));
+        Arc::new(OpenFile::new(file, system, *b"file", None))
+    }
+
+    fn way(content: &Content) -> &Weak<KeptFile> {
+        match content {
+            Content::File { file, .. } => file,
+            Content::Bytes(_) => panic!("a file is kept as one"),
+        }
+    }
+
+    #[test]
+    fn a_file_is_closed_when_nobody_asked_for_it_from_one_look_to_the_next() {
+        let (files, file) = (KeptFiles::default(), open());
+        let content = files.keep(Arc::clone(&file), 10);
+        assert_eq!(content.bytes(), 10);
+        assert!(files.take_unasked().is_empty(), "it is new");
+        assert!(range_of(way(&content), 2..5).is_some());
+        assert!(files.take_unasked().is_empty(), "it was asked for");
+        let sent = range_of(way(&content), 0..10);
+        assert!(files.take_unasked().is_empty());
+        assert_eq!(files.take_unasked().len(), 1);
+        assert!(range_of(way(&content), 0..10).is_none(), "it was taken");
+        assert_eq!(Arc::strong_count(&file), 2, "who sends it has it");
+        drop(sent);
+        assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    fn a_file_that_no_cache_knows_is_closed_at_the_next_look() {
+        let files = KeptFiles::default();
+        drop(files.keep(open(), 10));
+        assert_eq!(files.take_unasked().len(), 1);
+    }
 }

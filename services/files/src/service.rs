@@ -336,6 +336,7 @@ impl Files {
             rule_files: &home.rule_files,
             pool,
             descriptors,
+            kept: home.kept.as_deref(),
             connection: None,
             reach,
             asker,

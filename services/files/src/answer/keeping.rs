@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath::files::{FileRange, SentFile};
+use flatpath::files::SentFile;
 use http::StatusCode;
 use http::header::HeaderMap;
 
@@ -32,19 +32,19 @@ impl Answerer<'_> {
         let may_be_kept = chosen.opened.locality == Locality::Local
             && size > CACHE_FILE_BYTES_MAX as u64
             && (self.compressor.is_none() || asked.compressor.is_some());
-        let checked = match may_be_kept {
-            true => self.checks(asked, &mut chosen, &validators),
-            false => None,
-        };
-        // Until it is closed by the cache, and whoever sends it.
-        let cached = checked.and_then(|it| Some((it, descriptors.cache(DOWNLOAD_DESCRIPTORS)?)));
-        let Some((checked, hold)) = cached else {
+        let kept = self.kept.filter(|_| may_be_kept);
+        let cached = kept.and_then(|kept| {
+            let checked = self.checks(asked, &mut chosen, &validators)?;
+            // Until its home closes it, and whoever sends it.
+            Some((kept, checked, descriptors.cache(DOWNLOAD_DESCRIPTORS)?))
+        });
+        let Some((kept, checked, hold)) = cached else {
             let hold = self.hold()?;
             let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
             return Some((file, None));
         };
         let file = chosen.opened.into_sent(self.root, &chosen.path, hold);
-        let content = Content::File(FileRange::new(Arc::clone(&file), 0..size));
+        let content = kept.keep(Arc::clone(&file), size);
         let entry = self.new_entry(asked, (content, validators), checked, headers);
         Some((file, Some(entry)))
     }
