@@ -108,6 +108,27 @@ impl Segment {
         Ok(())
     }
 
+    /// Its first bytes, `bytes_max` at most, and what is left. What is in a pooled buffer or in a
+    /// pipe is never so much, and stays whole.
+    pub fn cut(self, bytes_max: u64) -> (Segment, Option<Segment>) {
+        if self.len() as u64 <= bytes_max {
+            return (self, None);
+        }
+        match self {
+            Segment::Shared(mut shared) => {
+                // There is more than that, so it is a length in memory.
+                let front = shared.0.split_to(bytes_max as usize);
+                (front.into(), Some(Segment::Shared(shared)))
+            }
+            Segment::File(mut range) => {
+                let front = range.front(bytes_max);
+                range.advance(bytes_max);
+                (Segment::File(front), Some(Segment::File(range)))
+            }
+            whole @ (Segment::Pooled { .. } | Segment::Piped(_)) => (whole, None),
+        }
+    }
+
     /// Drops `count` bytes from the front, of which there are as many.
     pub fn advance(&mut self, count: usize) {
         match self {

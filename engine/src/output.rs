@@ -27,18 +27,20 @@ use crate::limits::SHARED_COPY_BYTES_MAX;
 /// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
 const FILE_WINDOW_BYTES: u64 = 1024 * 1024;
 
+/// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
+const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Output {
     segments: VecDeque<Segment>,
     tail: Option<Buffer>,
     waiting_bytes: usize,
-    in_flight_bytes: usize,
+    /// Fits: a send has few segments, each of [`SEGMENT_BYTES_MAX`].
+    in_flight_bytes: u32,
     /// See `sent_bytes`; below 0 for as long as the first record is on its way.
     sent_bytes: u64,
     window: Window,
-    /// The bytes of that window, which is asked for.
-    window_bytes: u32,
     /// The kernel takes more of it before it sends than of others: see `send.rs`.
     is_wide: bool,
 }
@@ -49,6 +51,8 @@ enum Window {
     /// Nothing.
     #[default]
     Unasked,
+    /// It is to be read when fewer others are.
+    Waits,
     /// A worker reads it.
     Reading,
     /// Its bytes are at hand.
@@ -83,7 +87,7 @@ impl Output {
 
     /// Bytes not yet taken by the kernel, in flight or not.
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.in_flight_bytes + self.waiting_bytes()
+        self.in_flight_bytes as usize + self.waiting_bytes()
     }
 
     /// True when there is something to send that no send has taken up.
@@ -236,7 +240,7 @@ impl Output {
         if self.segments.is_empty() {
             // The common case: one reply in one buffer, no queue.
             if let Some(buffer) = self.tail.take() {
-                self.in_flight_bytes += buffer.filled().len();
+                self.in_flight_bytes += small(buffer.filled().len());
                 let pushed = list.push(whole(buffer));
                 debug_assert!(pushed.is_ok(), "an empty list has room");
             }
@@ -251,34 +255,31 @@ impl Output {
         let has_file = file.is_some();
         let mut at_hand = match (file, self.window) {
             (None, _) => 0,
-            (Some(_), Window::AtHand) => u64::from(self.window_bytes),
+            (Some(range), Window::AtHand) => range.bytes().min(FILE_WINDOW_BYTES),
             (Some(_), Window::Reading) => return Taken::Reading,
-            (Some(range), Window::Unasked) => {
+            (Some(range), Window::Unasked | Window::Waits) => {
                 let (window, mut next) = (range.front(FILE_WINDOW_BYTES), range.clone());
                 next.advance(window.bytes());
                 return Taken::Asks(window, next.front(FILE_WINDOW_BYTES));
             }
         };
         while let Some(segment) = self.segments.pop_front() {
-            let (taken, left) = match segment {
-                Segment::File(range) if range.bytes() > at_hand => {
-                    let (window, mut left) = (range.front(at_hand), range);
-                    left.advance(at_hand);
-                    (Segment::File(window), Some(Segment::File(left)))
-                }
-                segment => (segment, None),
+            let most = match segment {
+                Segment::File(_) => at_hand,
+                _ => SEGMENT_BYTES_MAX,
             };
+            let (taken, left) = segment.cut(most);
             if let Segment::File(range) = &taken {
                 at_hand -= range.bytes();
             }
-            let (bytes, is_cut) = (taken.len(), left.is_some());
+            let bytes = taken.len();
             if let Err(back) = list.push(taken) {
-                debug_assert!(!is_cut, "what is at hand is within the first segments");
+                left.into_iter().for_each(|it| self.segments.push_front(it));
                 self.segments.push_front(back);
                 break;
             }
             self.waiting_bytes -= bytes;
-            self.in_flight_bytes += bytes;
+            self.in_flight_bytes += small(bytes);
             if let Some(left) = left {
                 self.segments.push_front(left);
                 break;
@@ -293,21 +294,32 @@ impl Output {
         std::mem::replace(&mut self.is_wide, is_wide) != is_wide
     }
 
-    /// So many bytes of the first file are at hand, no more than a window.
-    pub(crate) fn is_at_hand(&mut self, bytes: u64) {
-        (self.window, self.window_bytes) = (Window::AtHand, small_window(bytes));
+    /// The first window of the first file is at hand.
+    pub(crate) fn is_at_hand(&mut self) {
+        self.window = Window::AtHand;
     }
 
-    /// A worker reads so many bytes of the first file.
-    pub(crate) fn is_reading(&mut self, bytes: u64) {
-        (self.window, self.window_bytes) = (Window::Reading, small_window(bytes));
+    /// It is to be read, and others are first.
+    pub(crate) fn waits_for_disk(&mut self) {
+        self.window = Window::Waits;
+    }
+
+    /// Whether nothing can be sent, whatever waits, before a file was read: who is woken for that
+    /// sends on.
+    pub(crate) fn awaits_disk(&self) -> bool {
+        matches!(self.window, Window::Waits | Window::Reading)
+    }
+
+    /// A worker reads it.
+    pub(crate) fn is_reading(&mut self) {
+        self.window = Window::Reading;
     }
 
     /// It has read them; false: nothing was awaited.
     pub(crate) fn has_read(&mut self) -> bool {
         match self.window {
             Window::Reading => self.window = Window::AtHand,
-            Window::Unasked | Window::AtHand => return false,
+            Window::Unasked | Window::Waits | Window::AtHand => return false,
         }
         true
     }
@@ -354,7 +366,7 @@ impl Output {
 
     /// So many bytes are in flight now, which were made of so many.
     pub(crate) fn is_sealed(&mut self, sealed_bytes: usize, bytes: usize) {
-        self.in_flight_bytes += sealed_bytes;
+        self.in_flight_bytes += small(sealed_bytes);
         // What is counted is content: this is more than what was queued.
         let added = sealed_bytes.saturating_sub(bytes);
         self.sent_bytes = self.sent_bytes.wrapping_sub(added as u64);
@@ -376,10 +388,10 @@ impl Output {
     /// The kernel has taken `bytes` of what was in flight.
     pub(crate) fn sent(&mut self, bytes: usize) {
         debug_assert!(
-            bytes <= self.in_flight_bytes,
+            bytes <= self.in_flight_bytes as usize,
             "more sent than was in flight"
         );
-        self.in_flight_bytes -= bytes;
+        self.in_flight_bytes -= small(bytes);
         self.sent_bytes = self.sent_bytes.wrapping_add(bytes as u64);
     }
 
@@ -407,13 +419,9 @@ pub(crate) struct Mark {
     tail_bytes: usize,
 }
 
-fn small_window(bytes: u64) -> u32 {
-    debug_assert!(bytes <= FILE_WINDOW_BYTES, "one window at a time");
-    bytes.min(FILE_WINDOW_BYTES) as u32
-}
-
+/// Of a pooled buffer, or of a send.
 fn small(bytes: usize) -> u32 {
-    u32::try_from(bytes).expect("a pooled buffer is below 4 GiB")
+    u32::try_from(bytes).expect("these are below 4 GiB")
 }
 
 /// All that a buffer holds.

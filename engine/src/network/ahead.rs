@@ -30,16 +30,16 @@ impl<D: Driver> Event<'_, D> {
     /// Sends a window of a file if it is at hand, or has it read first.
     #[cold]
     pub(super) fn ask_for(&mut self, window: FileRange, next: FileRange) {
-        let bytes = window.bytes();
         if self.thread.driver.is_at_hand(&window) {
-            self.connection.output_mut().is_at_hand(bytes);
+            self.connection.output_mut().is_at_hand();
             return self.send_now();
         }
         let wakes = &self.thread.common.wakes;
         if wakes.reading() >= READS_AHEAD_MAX {
+            self.connection.output_mut().waits_for_disk();
             return self.wait(Wait::Disk);
         }
-        self.connection.output_mut().is_reading(bytes);
+        self.connection.output_mut().is_reading();
         // Also if that panics.
         let reading = wakes.reads(self.key);
         call_later(move || {

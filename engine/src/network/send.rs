@@ -26,6 +26,9 @@ use super::user_data::{KIND_SEND, user_data};
 /// no copy: the socket asks for more when half of it is left.
 const FILE_UNSENT_BYTES_MAX: u32 = 1024 * 1024;
 
+/// What a client has read before its socket takes that much.
+const WIDE_AFTER_BYTES: u64 = 2 * 1024 * 1024;
+
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
     pub(super) fn start_send(&mut self) {
@@ -36,6 +39,9 @@ impl<D: Driver> Event<'_, D> {
             if self.connection.writes_after_end() {
                 self.connection.drop_output();
             }
+            return;
+        }
+        if self.connection.output().awaits_disk() {
             return;
         }
         if self.sends_in_turn() {
@@ -67,10 +73,13 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Has the kernel take as much at a time as suits what is sent: pages of a file are not copied,
-    /// and each time that there is room again costs a turn.
-    fn fit_socket(&mut self, is_wide: bool) {
-        if self.connection.output_mut().widen(is_wide) {
+    /// Has the kernel take as much at a time as suits what is sent: each time that there is room
+    /// again costs a turn, and pages of a file are not copied. But they count as memory of TCP,
+    /// which all have together; so only who has read much gets more.
+    fn fit_socket(&mut self, has_file: bool) {
+        let output = self.connection.output_mut();
+        let is_wide = has_file && output.sent_bytes() >= WIDE_AFTER_BYTES;
+        if output.widen(is_wide) {
             let bytes = match is_wide {
                 true => FILE_UNSENT_BYTES_MAX,
                 false => UNSENT_BYTES_MAX,

@@ -130,6 +130,35 @@ fn each_byte_comes_once_and_in_order_also_where_it_is_not_at_hand() {
     });
 }
 
+/// More than are read ahead for at a time, each with more than goes out in a turn beside others.
+#[test]
+fn all_who_ask_at_once_for_what_is_not_at_hand_are_served_in_turn() {
+    let content = content();
+    each_seed(3, |seed| {
+        let mut conditions = Conditions::calm(seed);
+        conditions.faults = conditions.faults.with(Fault::NotAtHand, 500);
+        let part = 0..150_000;
+        let ranges = Ranges::of(file_of(&content), std::slice::from_ref(&part));
+        let expected = ranges.expected(&content).len();
+        let mut server = SimulatedServer::new(conditions, ranges);
+        let clients: Vec<_> = (0..80).map(|_| server.connect()).collect();
+        for client in &clients {
+            client.write(b"x");
+            client.shutdown_write();
+        }
+        let mut came = vec![0; clients.len()];
+        for _ in 0..20_000 {
+            server.turn();
+            server.advance(Duration::from_micros(100));
+            for (bytes, client) in came.iter_mut().zip(&clients) {
+                *bytes += client.read().len();
+            }
+        }
+        assert!(came.iter().all(|bytes| *bytes == expected), "{came:?}");
+        assert!(server.world().injected().count(Fault::NotAtHand) > 0);
+    });
+}
+
 #[test]
 fn a_file_that_cannot_be_read_ends_its_connection_and_no_other() {
     let content = content();

@@ -38,7 +38,7 @@ use crate::service::{Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
 use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
-use crate::{upgrade, write};
+use crate::upgrade;
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -366,7 +366,7 @@ impl Exchange {
                 reply.discard_body();
                 State::Answered
             }
-            body if write::is_read(body, self.sends_files) => State::Streaming,
+            body if body.is_read(self.sends_files) => State::Streaming,
             _ => State::Answered,
         };
         self.reply = Some(reply);

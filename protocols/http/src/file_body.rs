@@ -115,7 +115,7 @@ impl From<FileBody> for Reader {
     fn from(body: FileBody) -> Self {
         Self {
             length: Some(body.bytes),
-            source: Source::File(body),
+            source: Source::File(Box::new(body)),
             share: None,
         }
     }

@@ -55,7 +55,7 @@ pub struct Reader {
 pub(crate) enum Source {
     Any(Box<dyn Read + Send>),
     /// As they are, where the connection sends files.
-    File(FileBody),
+    File(Box<FileBody>),
 }
 
 impl Read for Source {
@@ -79,7 +79,7 @@ impl Reader {
     }
 
     /// Whether it can be output as it is.
-    pub(crate) fn is_file(&self) -> bool {
+    fn is_file(&self) -> bool {
         matches!(self.source, Source::File(_)) && self.share.is_none()
     }
 
@@ -154,6 +154,12 @@ impl fmt::Debug for Reader {
 }
 
 impl Body {
+    /// Whether workers have to read it: the one place where it is decided which way a file goes, by
+    /// whether the connection sends files as they are.
+    pub(crate) fn is_read(&self, sends_files: bool) -> bool {
+        matches!(self, Self::Reader(reader) if !(sends_files && reader.is_file()))
+    }
+
     /// A body that is read while it is sent; see [`Reader::new`].
     pub fn reader(source: impl Read + Send + 'static, length: Option<u64>) -> Self {
         Self::Reader(Reader::new(Box::new(source), length))

@@ -113,7 +113,7 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
         }
     }
     log_arrival(connection, &head);
-    let terms = asked_terms(connection, (&plan.place, &place), &head);
+    let terms = asked_terms(&connection.protocol.service, (&plan.place, &place), &head);
     let taken = match has_body {
         false => pass_on(connection, (&head, terms), input),
         true => take_with_body(connection, (&head, terms), plan.body),

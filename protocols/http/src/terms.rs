@@ -28,7 +28,6 @@ use flatpath::{KeptWork, PartSize, WorkersPart};
 
 use crate::head::Head;
 use crate::service::{Place, Service};
-use crate::state::Connection;
 
 /// What a route has agreed with its workers; see [`Place::Within`](crate::Place).
 #[derive(Clone, Debug, Default)]
@@ -239,11 +238,11 @@ pub(crate) enum Asked<'a> {
     Nothing,
 }
 
-/// The same by where the request was planned to be answered, and where it is: of one that was to be
-/// answered on the network thread the service says what a worker would begin it with.
+/// What is known of a request by where it was planned to be answered, and where it is: of one that
+/// was to be answered on the network thread the service says what a worker would begin it with.
 #[inline]
 pub(crate) fn asked_terms<'a, S: Service>(
-    connection: &Connection<'_, S>,
+    service: &S,
     (planned, place): (&Place<'_>, &Place<'a>),
     head: &Head<'_>,
 ) -> Asked<'a> {
@@ -253,7 +252,7 @@ pub(crate) fn asked_terms<'a, S: Service>(
     if let Place::Worker | Place::Within(_) = planned {
         return Asked::Nothing;
     }
-    let work = connection.protocol.service.work(head);
+    let work = service.work(head);
     work.map_or(Asked::Nothing, Asked::Work)
 }
 

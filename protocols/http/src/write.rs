@@ -75,7 +75,7 @@ pub(crate) fn send_inline<S: Service>(
     }
     if charge(&mut connection.io, &mut reply).is_err() {
         wait_for_room(connection, reply);
-    } else if !is_read(&reply.body, connection.sends_files()) {
+    } else if !reply.body.is_read(connection.sends_files()) {
         send(connection, reply);
     } else if let Some(mut job) = connection.job() {
         // Workers take over; the head waits for the first chunk.
@@ -88,13 +88,6 @@ pub(crate) fn send_inline<S: Service>(
         // The handler has run and cannot run again: the client has to retry.
         send_words(connection, REFUSAL);
     }
-}
-
-/// Whether workers have to read a body: the one place where it is decided which way a file goes,
-/// here for a reply that was made here, and by the same rule for what a worker has made
-/// ([`Exchange::reply_with`](crate::exchange::Exchange::reply_with)).
-pub(crate) fn is_read(body: &Body, sends_files: bool) -> bool {
-    matches!(body, Body::Reader(reader) if !(sends_files && reader.is_file()))
 }
 
 /// A reply that found no memory waits for that, and so does the input after its request. A long one
@@ -242,7 +235,7 @@ fn queue_file<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoi
         Body::Reader(Reader {
             source: Source::File(body),
             ..
-        }) => file_body::queue(&mut connection.io, body).is_ok(),
+        }) => file_body::queue(&mut connection.io, *body).is_ok(),
         body => {
             discard_body(body);
             false

@@ -186,7 +186,8 @@ pub(super) fn report(all: &[Results]) -> String {
             names.len()
         );
     }
-    let share = (1000 * out).div_ceil(tests.max(1));
+    let tests_max = tests.max(1);
+    let share = (1000 * out + tests_max / 2) / tests_max;
     let (percent, tenth) = (share / 10, share % 10);
     let _ = writeln!(report, "{out} of {tests} are left out, {percent}.{tenth} %");
     report

@@ -164,7 +164,10 @@ impl<S: Service> Stream<S> {
             self.reply(connection, reply);
             return Ok(());
         }
-        let asked = (&head, asked_terms(connection, (&plan.place, &place), &head));
+        let asked = (
+            &head,
+            asked_terms(&connection.protocol.service, (&plan.place, &place), &head),
+        );
         let Some(body) = body else {
             return self.pass_on(connection, asked, request);
         };
