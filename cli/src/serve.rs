@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let handed_over = on_handover(&services, &rpcbind, relieved);
     let servers = handles(&running, admin_server.as_ref());
     let handover = restart.finish(&passed, servers, handed_over)?;
-    // Nothing ends this server any more: the one before it has let go.
+    // The server before this one has ended its part: this one stays.
     rpcbind.taken_over();
     announce(&running, &services, admin_server.as_ref());
     access_logs.begin();
@@ -151,7 +151,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings, the file that they are of, and the listeners; what is odd about them is told.
+/// The settings, their file and the listeners, with a warning for each thing that is odd.
 fn asked_for(arguments: &ArgMatches) -> Result<(Settings, Configuration, Vec<Listener>), Failure> {
     let (settings, file) = configured(arguments)?;
     let listeners = listeners::named_in(&settings, &file)?;
