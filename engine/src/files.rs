@@ -4,9 +4,8 @@
 //! An [`OpenFile`] is shared by all that send it, and closed by the last. Nothing of it waits on a
 //! network thread: whether a range is at hand is for its [`FileSystem`] to say, workers read what
 //! is not, and they close what may take long to close. So a file is to be on a file system that
-//! never
-//! hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers that
-//! are counted ([`blocking`](crate::blocking)).
+//! never hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers
+//! that are counted ([`blocking`](crate::blocking)).
 
 use std::fmt;
 use std::io;
@@ -25,6 +24,7 @@ use crate::prompt::FileSystem;
 pub use flatpath_driver::{FileRange, SentFile};
 /// What a handler hands over.
 pub use std::fs::File;
+
 /// Bytes that are read at a time where there is no `/dev/null`.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -48,8 +48,7 @@ impl fmt::Debug for OpenFile {
 
 impl OpenFile {
     /// A regular file on this file system; the log calls it by this name. Of one that is not local
-    /// no range is for a network thread. `hold`
-    /// counts its descriptor until it is closed.
+    /// no range is for a network thread. `hold` counts its descriptor until it is closed.
     pub fn new(
         file: File,
         system: Arc<FileSystem>,
@@ -117,9 +116,8 @@ impl Drop for OpenFile {
     }
 }
 
-/// Waits until these bytes are in the kernel's cache, as far as the file has them, without a copy
-/// of
-/// them. What fails is left to whoever sends them.
+/// Waits until these bytes are in the kernel's cache, as far as the file has them, without a copy.
+/// What fails is left to the send.
 fn read_to_nowhere(file: &File, bytes: Range<u64>) {
     static NOWHERE: OnceLock<Option<File>> = OnceLock::new();
     let nowhere = NOWHERE.get_or_init(|| File::options().write(true).open("/dev/null").ok());
