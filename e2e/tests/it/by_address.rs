@@ -1,6 +1,7 @@
 //! One address has all of something, and keeps it: a newcomer from another one is served, within
 //! the client's patience. Each entry of the list of what is shared out by address is tried.
 
+use std::fs::File;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -114,11 +115,14 @@ fn memory(driver: Driver) {
 
 /// A directory with a small file and one without an end to speak of.
 fn site() -> Site {
-    let site = Site::new().with("small", "small").with("large", "");
-    let large = std::fs::File::options().write(true).open(site.at("large"));
-    let made = large.and_then(|file| file.set_len(LONG));
-    made.expect("a sparse file can be made");
+    let site = Site::new().with("small", "small");
+    make_long(&site, "large");
     site
+}
+
+fn make_long(site: &Site, name: &str) {
+    let made = File::create(site.at(name)).and_then(|file| file.set_len(LONG));
+    made.expect("a sparse file can be made");
 }
 
 fn serve(driver: Driver, site: &Site, flags: &[&str]) -> Server {
@@ -134,13 +138,24 @@ fn status(client: &mut Client) -> String {
     line[9..].to_owned()
 }
 
+/// Each of the crowd asks for a file of its own: a file that is kept open is one descriptor for all
+/// who ask for it.
 fn files(driver: Driver) {
+    const COUNT: usize = 120;
     let site = site();
+    for number in 0..COUNT {
+        make_long(&site, &format!("large-{number}"));
+    }
     let server = Launch::serve(driver)
         .directory(site.path())
         .descriptors(256)
         .start();
-    let mut crowd = crowd(&server, 120, "/large");
+    let crowd = (0..COUNT).map(|number| {
+        let mut client = from(CROWD, &server);
+        client.request("GET", &format!("/large-{number}"), &[]);
+        client
+    });
+    let mut crowd: Vec<_> = crowd.collect();
     let statuses: Vec<_> = crowd.iter_mut().map(status).collect();
     assert!(statuses.contains(&"503".to_owned()), "it has all");
     for _ in 0..4 {
