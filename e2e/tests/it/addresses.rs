@@ -1,6 +1,7 @@
 //! One address that takes all it can get of a bound leaves room to others: files, connections, and
 //! uploads that are unfinished.
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,8 @@ const LARGE_BYTES: usize = 10 << 20;
 const CROWD: &str = "127.0.66.1";
 
 fn serve(driver: Driver, more: &[&str]) -> (Server, Site) {
-    let site = Site::new().with("small", SMALL).with("large", "");
-    let large = std::fs::File::options().write(true).open(site.at("large"));
-    large
-        .and_then(|file| file.set_len(LARGE_BYTES as u64))
-        .expect("a sparse file can be made");
+    let site = Site::new().with("small", SMALL);
+    make_large(&site, "large");
     let server = Launch::serve(driver)
         .descriptors(DESCRIPTORS)
         .with(["--writable"])
@@ -31,6 +29,11 @@ fn serve(driver: Driver, more: &[&str]) -> (Server, Site) {
         .directory(site.path())
         .start();
     (server, site)
+}
+
+fn make_large(site: &Site, name: &str) {
+    let made = File::create(site.at(name)).and_then(|file| file.set_len(LARGE_BYTES as u64));
+    made.expect("a sparse file can be made");
 }
 
 fn from(server: &Server, host: &str) -> Client {
@@ -91,7 +94,7 @@ fn slow_transfers_of_one_address_close_no_kept_connection_of_another(driver: Dri
     const KEPT: usize = 10;
     const DOWNLOADS: usize = 300;
     const UPLOADS: usize = 100;
-    let (server, _site) = serve(driver, &[]);
+    let (server, site) = serve(driver, &[]);
     let kept = |_| from(&server, "127.0.77.1");
     let mut kept: Vec<Client> = (0..KEPT).map(kept).collect();
     let mut ask_all = || {
@@ -103,8 +106,11 @@ fn slow_transfers_of_one_address_close_no_kept_connection_of_another(driver: Dri
     for number in 0..DOWNLOADS + UPLOADS {
         crowd.push(match number < DOWNLOADS {
             true => {
+                // Of a file of its own: one that is kept open is one descriptor for all.
+                let name = format!("large-{number}");
+                make_large(&site, &name);
                 let mut client = from(&server, CROWD);
-                client.request("GET", "/large", &[]);
+                client.request("GET", &format!("/{name}"), &[]);
                 client
             }
             false => stopped_upload(&server, CROWD, number),

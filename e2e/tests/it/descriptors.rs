@@ -1,6 +1,7 @@
 //! Files that are sent or written over many jobs are counted in the budget of descriptors: they
 //! never take what new connections need.
 
+use std::fs::File;
 use std::time::Instant;
 
 use flatpath_consumer::Consumer;
@@ -27,11 +28,7 @@ const LARGE: u64 = 1 << 30;
 const WINDOW: usize = 4096;
 
 fn serve(driver: Driver) -> (Server, Site) {
-    let site = Site::new().with("small", SMALL).with("large", "");
-    let large = std::fs::File::options().write(true).open(site.at("large"));
-    large
-        .and_then(|file| file.set_len(LARGE))
-        .expect("a sparse file can be made");
+    let site = Site::new().with("small", SMALL);
     let server = Launch::serve(driver)
         .descriptors(DESCRIPTORS)
         .with(["--writable", "--workers", "1..4"])
@@ -52,9 +49,13 @@ fn the_table_of_descriptors_does_not_grow_while_clients_come(driver: Driver) {
     assert!(size > PLACES, "{size} before the first client");
 }
 
-fn start_download(server: &Server) -> Client {
+/// Each is of a file of its own: a file that is kept open is one descriptor for all who ask for it.
+fn start_download((server, site): &(Server, Site), number: usize) -> Client {
+    let name = format!("large-{number}");
+    let made = File::create(site.at(&name)).and_then(|file| file.set_len(LARGE));
+    made.expect("a sparse file can be made");
     let mut client = Client::connect_with_window(server.address("http"), WINDOW);
-    client.request("GET", "/large", &[]);
+    client.request("GET", &format!("/{name}"), &[]);
     client
 }
 
@@ -113,12 +114,14 @@ fn nothing_ran_out(server: &Server, began: Instant) {
 fn downloads_that_nobody_reads_leave_descriptors_to_connections(driver: Driver) {
     const CLIENTS: usize = 150;
     let began = Instant::now();
-    let (server, _site) = serve(driver);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| start_download(&server)).collect();
-    some_are_granted(&server, &mut clients, "200");
+    let served = serve(driver);
+    let server = &served.0;
+    let start = |number| start_download(&served, number);
+    let mut clients: Vec<Client> = (0..CLIENTS).map(start).collect();
+    some_are_granted(server, &mut clients, "200");
     // Those who were refused rest, and are closed for more downloads; but not without end.
-    let refusal = (0..CLIENTS).find_map(|_| {
-        clients.push(start_download(&server));
+    let refusal = (CLIENTS..2 * CLIENTS).find_map(|number| {
+        clients.push(start(number));
         let client = clients.last_mut()?;
         (status_of(client) == "503").then(|| rest_of_head(client))
     });
@@ -130,10 +133,10 @@ fn downloads_that_nobody_reads_leave_descriptors_to_connections(driver: Driver) 
     drop(clients);
     until("a download is granted again", || {
         // Its place may be taken while those of the others come back.
-        let reply = start_download(&server).try_reply(Asked::Head).ok()?;
+        let reply = start(0).try_reply(Asked::Head).ok()?;
         (reply.status == 200).then_some(())
     });
-    nothing_ran_out(&server, began);
+    nothing_ran_out(server, began);
 }
 
 fn uploads_that_stand_still_leave_descriptors_to_connections(driver: Driver) {
@@ -154,15 +157,16 @@ fn uploads_that_stand_still_leave_descriptors_to_connections(driver: Driver) {
 fn connections_that_rest_give_their_descriptors_to_downloads(driver: Driver) {
     const IDLE: usize = 180;
     const DOWNLOADS: usize = 48;
-    let (server, _site) = serve(driver);
+    let served = serve(driver);
+    let server = &served.0;
     let idle = (0..IDLE).map(|_| {
         let mut client = server.client();
         assert_eq!(client.get("/small").text(), SMALL);
         client
     });
     let idle: Vec<Client> = idle.collect();
-    let downloads = (0..DOWNLOADS).map(|_| {
-        let mut client = start_download(&server);
+    let downloads = (0..DOWNLOADS).map(|number| {
+        let mut client = start_download(&served, number);
         assert_eq!(status_of(&mut client), "200");
         client
     });

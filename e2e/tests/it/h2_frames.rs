@@ -9,6 +9,7 @@ pub(crate) const HEADERS: u8 = 1;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
@@ -29,6 +30,19 @@ pub(crate) fn get(stream: u8, authority: &str, path: &str) -> Vec<u8> {
     // `:method GET` and `:scheme http` are entries 2 and 6, the names of the others 4 and 1.
     let block = [b"\x82\x86\x04", &text(path)[..], b"\x01", &text(authority)].concat();
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &block)
+}
+
+/// All that a client sends for a file, with windows that are no bound. Workers read what is sent
+/// over HTTP/2 into buffers, where the kernel would send it over HTTP/1.
+pub(crate) fn download(path: &str) -> Vec<u8> {
+    const INITIAL_WINDOW_SIZE: u8 = 4;
+    let stream_window = [0, INITIAL_WINDOW_SIZE, 0x7f, 0xff, 0xff, 0xff];
+    let frames = [
+        frame(SETTINGS, 0, 0, &stream_window),
+        frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]),
+        get(1, "localhost", path),
+    ];
+    [PREFACE, &frames.concat()].concat()
 }
 
 /// A frame that came.

@@ -7,6 +7,8 @@ use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::ingest::told;
 use flatpath_testkit::{Client, Driver, Launch, MemoryGroup, Server, Site, each_driver, noise};
 
+use crate::h2_frames;
+
 each_driver!(
     a_control_group_of_the_memory_that_was_named_kills_nothing,
     bodies_that_came_half_way_stop_no_other_client,
@@ -96,13 +98,17 @@ fn heads_that_came_half_way_stop_no_other_client(driver: Driver) {
 fn crowd(server: &Server) -> Vec<Client> {
     const OF_EACH: usize = 300;
     const WINDOW: usize = 4 * 1024;
+    let downloads = [
+        request_bytes("GET", "/large", &[]),
+        h2_frames::download("/large"),
+    ];
     let upload = request_bytes("PUT", "/upload", &[("Content-Length", "1000000")]);
     let upload = [upload, vec![b'x'; 60_000]].concat();
     let mut clients = Vec::new();
-    for _ in 0..OF_EACH {
+    for number in 0..OF_EACH {
         let mut reader = Client::connect_with_window(server.address("http"), WINDOW);
         // Any of them may be ended for the others.
-        let _ = reader.try_send(request_bytes("GET", "/large", &[]));
+        let _ = reader.try_send(&downloads[number % downloads.len()]);
         let mut writer = server.client();
         let _ = writer.try_send(&upload);
         clients.extend([reader, writer]);

@@ -7,6 +7,8 @@ use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
+use crate::h2_frames;
+
 each_driver!(
     a_request_that_comes_byte_by_byte_is_answered,
     a_client_that_finished_sending_gets_all_replies,
@@ -92,7 +94,8 @@ fn a_client_that_reads_slowly_gets_the_whole_file(driver: Driver) {
     assert!(received[body..] == large, "the file differs");
 }
 
-/// A slow client holds no thread: more of them than there are workers change nothing.
+/// A slow client holds no thread, whether the kernel sends or a worker: more of them than there are
+/// workers change nothing.
 fn slow_clients_do_not_hold_up_a_fast_one(driver: Driver) {
     const SLOW: usize = 200;
     let site = Site::new()
@@ -102,15 +105,19 @@ fn slow_clients_do_not_hold_up_a_fast_one(driver: Driver) {
         .with(["--workers", "1..2"])
         .directory(site.path())
         .start();
+    let downloads = [
+        request_bytes("GET", "/large", &[]),
+        h2_frames::download("/large"),
+    ];
     let mut half = Vec::new();
     let mut unread = Vec::new();
-    for _ in 0..SLOW / 2 {
+    for number in 0..SLOW / 2 {
         let mut client = server.client();
         client.send(b"GET /small HTT");
         half.push(client);
         let address = server.address("http");
         let mut client = flatpath_testkit::Client::connect_with_window(address, 4096);
-        client.request("GET", "/large", &[]);
+        client.send(&downloads[number % downloads.len()]);
         unread.push(client);
     }
     let mut fast = server.client();
