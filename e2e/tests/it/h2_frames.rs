@@ -21,14 +21,23 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> 
     [&head, payload].concat()
 }
 
-/// A GET without a body; the fields as they are, without a table (RFC 7541 section 6.2.2).
+/// A GET without a body or further fields.
 pub(crate) fn get(stream: u8, authority: &str, path: &str) -> Vec<u8> {
+    asks(stream, authority, path, &[])
+}
+
+/// The same with fields, their names in lower case; all as they are, without a table (RFC 7541
+/// section 6.2.2).
+pub(crate) fn asks(stream: u8, authority: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| {
         let length = u8::try_from(text.len()).expect("short");
         [&[length], text.as_bytes()].concat()
     };
     // `:method GET` and `:scheme http` are entries 2 and 6, the names of the others 4 and 1.
-    let block = [b"\x82\x86\x04", &text(path)[..], b"\x01", &text(authority)].concat();
+    let mut block = [b"\x82\x86\x04", &text(path)[..], b"\x01", &text(authority)].concat();
+    for (name, value) in fields {
+        block.extend([&[0], &text(name)[..], &text(value)].concat());
+    }
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &block)
 }
 

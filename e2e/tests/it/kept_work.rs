@@ -1,8 +1,9 @@
 //! Handlers that wait have all the workers that they can get. Passwords are checked, files are
 //! compressed and archives are made all the same: each kind of work that never waits for a client
-//! keeps a part of the workers. And of what a listener beside others may have, an address leaves
-//! some, so a newcomer's handler runs.
+//! keeps a part of the workers, over HTTP/1 and HTTP/2, and also of sites that come later. And of
+//! what a listener beside others may have, an address leaves some, so a newcomer's handler runs.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -12,23 +13,28 @@ use flatpath::tls::TlsConfig;
 use flatpath::{Running, Server};
 use flatpath_echo::Echo;
 use flatpath_files::{ArchiveFormat, Files};
-use flatpath_http::{Http, Router};
-use flatpath_layers::{Access, Compression, Guard, Htpasswd};
-use flatpath_testkit::{Client, Driver, Issued, Site, each_driver, until};
+use flatpath_http::{Hosts, Http, LiveSites, LiveSitesHandle, Router, Sites};
+use flatpath_layers::{Access, AccessHandle, Compression, Guard, Htpasswd};
+use flatpath_testkit::deadline::patience;
+use flatpath_testkit::{Client, Driver, Issued, Site, each_driver, tools, until};
 
 use crate::choice;
+use crate::h2_frames::{PREFACE, SETTINGS, asks, frame};
 use crate::owners::ADA;
 
 each_driver!(
     what_waits_for_nobody_finds_a_worker_where_handlers_have_all_others,
     what_follows_the_check_of_a_password_does_not_have_its_part,
+    over_http2_it_finds_one_too,
+    sites_that_come_later_find_the_parts_of_their_work,
+    a_guard_that_asks_for_passwords_later_finds_their_part,
     many_passwords_of_one_address_do_not_keep_out_another,
     an_address_leaves_some_of_what_its_listener_has_beside_others_with_tls,
 );
 
 /// What `ADA` sends.
-const ADAS: (&str, &str) = ("Authorization", "Basic YWRhOnBhc3M6d29yZA==");
-const GZIP: (&str, &str) = ("Accept-Encoding", "gzip");
+const ADAS: (&str, &str) = ("authorization", "Basic YWRhOnBhc3M6d29yZA==");
+const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 const WORKERS: u32 = 16;
 const NEWCOMER: u8 = 2;
 
@@ -56,11 +62,26 @@ impl Gate {
     }
 }
 
+/// What clients speak.
+#[derive(Clone, Copy)]
+enum Version {
+    Http1,
+    Http2,
+}
+
 /// Opens the gate before the server ends, which waits for its workers.
 struct Served {
     running: Option<Running>,
     gate: Gate,
-    _site: Site,
+    version: Version,
+    site: Site,
+}
+
+/// The status of an answer, whether it is coded, and its text.
+struct Answer {
+    status: u16,
+    is_coded: bool,
+    text: String,
 }
 
 impl Drop for Served {
@@ -73,36 +94,46 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn start(driver: Driver, listen: impl FnOnce(Server, Router) -> Server) -> Served {
+    fn start(driver: Driver, listen: impl FnOnce(Server, &Served) -> Server) -> Served {
         let site = Site::new()
             .with("text.txt", "some words\n".repeat(10_000))
             .with("passwords", ADA);
-        let gate = Gate::default();
-        let handler = |gate: &Gate| {
-            let gate = gate.clone();
-            move || gate.wait()
+        let mut served = Served {
+            running: None,
+            gate: Gate::default(),
+            version: Version::Http1,
+            site,
         };
-        let files = || {
-            let files = Files::open(site.path()).expect("it is there");
-            let files = files.archives([ArchiveFormat::Tar]);
-            files.compress(Compression::new())
-        };
-        let file = Htpasswd::open(&site.at("passwords")).expect("good");
-        let access = || Access::new().passwords("all", &file);
-        let guarded: Router = Router::new().get("/wait", handler(&gate));
-        let router = Router::new()
-            .get("/wait", handler(&gate))
-            .get("/pooled", || "pooled\n")
-            .nest_service("/files", files())
-            .nest_service("/private", Guard::new(files(), access()))
-            .nest_service("/guarded", Guard::new(guarded, access()));
         let server = Server::new().network_threads(1).driver(choice(driver));
-        let running = listen(server.workers(1..=WORKERS), router).start();
-        Served {
-            running: Some(running.expect("started")),
-            gate,
-            _site: site,
-        }
+        let server = listen(server.workers(1..=WORKERS), &served);
+        served.running = Some(server.start().expect("started"));
+        served
+    }
+
+    fn files(&self) -> Files {
+        let files = Files::open(self.site.path()).expect("it is there");
+        let files = files.archives([ArchiveFormat::Tar]);
+        files.compress(Compression::new())
+    }
+
+    fn access(&self) -> Access {
+        let file = Htpasswd::open(&self.site.at("passwords")).expect("good");
+        Access::new().passwords("all", &file)
+    }
+
+    fn waits(&self) -> impl Fn() -> &'static str + Send + Sync + 'static {
+        let gate = self.gate.clone();
+        move || gate.wait()
+    }
+
+    fn router(&self) -> Router {
+        let guarded: Router = Router::new().get("/wait", self.waits());
+        Router::new()
+            .get("/wait", self.waits())
+            .get("/pooled", || "pooled\n")
+            .nest_service("/files", self.files())
+            .nest_service("/private", Guard::new(self.files(), self.access()))
+            .nest_service("/guarded", Guard::new(guarded, self.access()))
     }
 
     fn from(&self, host: u8) -> Client {
@@ -117,22 +148,64 @@ impl Served {
         hosts
             .map(|host| {
                 let mut client = self.from(host);
-                client.request("GET", target, fields);
+                match self.version {
+                    Version::Http1 => client.request("GET", target, fields),
+                    Version::Http2 => {
+                        let settings = frame(SETTINGS, 0, 0, &[]);
+                        let get = asks(1, "localhost", target, fields);
+                        client.send([PREFACE, &settings, &get].concat());
+                    }
+                }
                 client
             })
             .collect()
     }
+
+    /// What a newcomer is answered.
+    fn answer(&self, target: &str, fields: &[(&str, &str)]) -> Answer {
+        match self.version {
+            Version::Http1 => {
+                let mut newcomer = self.from(NEWCOMER);
+                newcomer.request("GET", target, fields);
+                let reply = newcomer.reply();
+                Answer {
+                    status: reply.status,
+                    is_coded: reply.field("content-encoding").is_some(),
+                    text: String::from_utf8_lossy(&reply.body).into_owned(),
+                }
+            }
+            Version::Http2 => self.answer_over_http2(target, fields),
+        }
+    }
+
+    fn answer_over_http2(&self, target: &str, fields: &[(&str, &str)]) -> Answer {
+        let running = self.running.as_ref().expect("it runs");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-i", "--http2-prior-knowledge", "--interface"]);
+        curl.arg(format!("127.0.0.{NEWCOMER}"));
+        for (name, value) in fields {
+            curl.args(["-H", &format!("{name}: {value}")]);
+        }
+        curl.arg(format!("http://{}{target}", running.addresses()[0].address));
+        let said = tools::run(&mut curl, patience()).stdout;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let (head, text) = said.split_once("\r\n\r\n").expect("a head");
+        let status = head.strip_prefix("HTTP/2 ").and_then(|it| it.get(..3));
+        Answer {
+            status: status.and_then(|it| it.parse().ok()).expect("a status"),
+            is_coded: head.contains("content-encoding: "),
+            text: text.to_owned(),
+        }
+    }
 }
 
-fn alone(server: Server, router: Router) -> Server {
-    server.listen("127.0.0.1:0", Http::service(router))
+fn alone(server: Server, served: &Served) -> Server {
+    server.listen("127.0.0.1:0", Http::service(served.router()))
 }
 
 /// A file for whoever has a password, which was checked for nobody yet.
 fn password_is_checked(served: &Served) {
-    let mut newcomer = served.from(NEWCOMER);
-    newcomer.request("GET", "/private/passwords", &[ADAS]);
-    assert_eq!(newcomer.reply().text(), ADA);
+    assert_eq!(served.answer("/private/passwords", &[ADAS]).text, ADA);
 }
 
 /// Checks, compresses and archives for a newcomer.
@@ -143,20 +216,15 @@ fn work_is_done(served: &Served) {
         ("/private/text.txt", &[ADAS, GZIP], true),
         ("/private/?archive=tar", &[ADAS], false),
     ] {
-        let mut newcomer = served.from(NEWCOMER);
-        newcomer.request("GET", target, fields);
-        let reply = newcomer.reply();
-        assert_eq!(reply.status, 200, "{target}");
-        let coding = reply.field("content-encoding");
-        assert_eq!(coding.is_some(), is_coded, "{target}");
+        let answer = served.answer(target, fields);
+        assert_eq!(
+            (answer.status, answer.is_coded),
+            (200, is_coded),
+            "{target}"
+        );
     }
-    let mut wrong = served.from(NEWCOMER);
-    wrong.request(
-        "GET",
-        "/private/passwords",
-        &[("Authorization", "Basic eDp5")],
-    );
-    assert_eq!(wrong.reply().status, 401);
+    let wrong = [("authorization", "Basic eDp5")];
+    assert_eq!(served.answer("/private/passwords", &wrong).status, 401);
 }
 
 fn what_waits_for_nobody_finds_a_worker_where_handlers_have_all_others(driver: Driver) {
@@ -175,6 +243,61 @@ fn what_follows_the_check_of_a_password_does_not_have_its_part(driver: Driver) {
     served.gate.await_waiting(14);
     work_is_done(&served);
     assert_eq!(served.gate.waiting(), 14);
+}
+
+fn over_http2_it_finds_one_too(driver: Driver) {
+    if tools::find("curl").is_none() {
+        return;
+    }
+    for (target, fields) in [("/wait", &[][..]), ("/guarded/wait", &[ADAS])] {
+        let mut served = Served::start(driver, alone);
+        served.version = Version::Http2;
+        let _crowd = served.crowd(40, target, fields);
+        served.gate.await_waiting(14);
+        password_is_checked(&served);
+        work_is_done(&served);
+        assert_eq!(served.gate.waiting(), 14, "{target}");
+    }
+}
+
+/// None of the sites at the start checks passwords, compresses or archives.
+fn sites_that_come_later_find_the_parts_of_their_work(driver: Driver) {
+    let sites = |router: Router| {
+        let every = ["*".parse().expect("a pattern")];
+        Sites::new().add(&every, "/", router).expect("a site")
+    };
+    let mut handle: Option<LiveSitesHandle> = None;
+    let served = Served::start(driver, |server, _| {
+        let router = Router::new().get("/pooled", || "pooled\n");
+        let live = LiveSites::new(sites(router), Hosts::any());
+        handle = Some(live.handle());
+        server.listen("127.0.0.1:0", Http::service(live))
+    });
+    assert_eq!(served.from(NEWCOMER).get("/pooled").text(), "pooled\n");
+    let handle = handle.expect("it listens");
+    handle.replace(sites(served.router()), Hosts::any());
+    let _crowd = served.crowd(40, "/wait", &[]);
+    served.gate.await_waiting(14);
+    password_is_checked(&served);
+    work_is_done(&served);
+    assert_eq!(served.gate.waiting(), 14);
+}
+
+fn a_guard_that_asks_for_passwords_later_finds_their_part(driver: Driver) {
+    let handle = AccessHandle::new(Access::new());
+    let served = Served::start(driver, |server, served| {
+        let private: Router = Router::new().get("/", || "private\n");
+        let router = Router::new()
+            .get("/wait", served.waits())
+            .nest_service("/later", Guard::with(private, &handle));
+        server.listen("127.0.0.1:0", Http::service(router))
+    });
+    assert_eq!(served.from(NEWCOMER).get("/later/").text(), "private\n");
+    handle.replace(served.access());
+    let _crowd = served.crowd(40, "/wait", &[]);
+    served.gate.await_waiting(15);
+    let wrong = [("authorization", "Basic eDp5")];
+    assert_eq!(served.answer("/later/", &wrong).status, 401);
 }
 
 fn many_passwords_of_one_address_do_not_keep_out_another(driver: Driver) {
@@ -199,8 +322,8 @@ fn an_address_leaves_some_of_what_its_listener_has_beside_others_with_tls(driver
     let issued = Issued::for_localhost();
     let tls = TlsConfig::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes());
     let tls = tls.expect("a certificate and its key");
-    let served = Served::start(driver, |server, router| {
-        let server = alone(server, router).listen("127.0.0.1:0", Echo);
+    let served = Served::start(driver, |server, served| {
+        let server = alone(server, served).listen("127.0.0.1:0", Echo);
         server.listen("127.0.0.1:0", Echo).with_tls(&tls)
     });
     let mut crowd: Vec<_> = (0..40).map(|_| served.from(99)).collect();

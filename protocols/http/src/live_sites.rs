@@ -71,8 +71,10 @@ use crate::terms::{Work, WorkerParts};
 /// ```
 ///
 /// The memory for large bodies is that of the first sites: where none of them asks for it, later
-/// ones have none ([`Service::region`]). A request that has arrived when the first site that looks
-/// at addresses replaces others may be answered as if its client had none.
+/// ones have none ([`Service::region`]). So it is with workers that routes keep for themselves;
+/// each kind of work that waits for no client ([`KeptWork`](flatpath::KeptWork)) has its part from
+/// the start, as later sites may do any of it. A request that has arrived when the first site that
+/// looks at addresses replaces others may be answered as if its client had none.
 pub struct LiveSites {
     shared: Arc<Shared>,
     /// Filled from the first to the last.
@@ -357,6 +359,7 @@ impl Service for LiveSites {
     }
 
     fn worker_parts(&self, parts: &mut WorkerParts) {
+        parts.keep_all();
         self.shared.current().sites.worker_parts(parts);
     }
 

@@ -189,6 +189,14 @@ impl WorkerParts {
         }
     }
 
+    /// Those of each kind that a service does, for one that may come to do any of them while its
+    /// listener serves.
+    pub(crate) fn keep_all(&mut self) {
+        for kind in [KeptWork::Passwords, KeptWork::Files] {
+            self.keep(kind);
+        }
+    }
+
     pub(crate) fn list(&self) -> Vec<WorkersPart> {
         self.0.iter().map(|part| (*part.0).clone()).collect()
     }

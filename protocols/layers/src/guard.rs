@@ -402,7 +402,9 @@ impl<S: Service> Service for Guard<S> {
     }
 
     fn worker_parts(&self, parts: &mut WorkerParts) {
-        if self.shared.current().1.checks_passwords() {
+        // Whoever has a handle may set passwords later, when a listener gets no part any more.
+        let may_change = Arc::strong_count(&self.shared) > 1;
+        if may_change || self.shared.current().1.checks_passwords() {
             parts.keep(KeptWork::Passwords);
         }
         self.inner.worker_parts(parts);
