@@ -15,6 +15,7 @@
 //! | begin, the end     | yes            | yes              |
 //! | silent, the task   | yes            | yes              |
 
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -174,6 +175,15 @@ impl Watch {
 pub(crate) fn canonical(path: &Path) -> io::Result<PathBuf> {
     let _reading = begin(path.display().to_string());
     path.canonicalize()
+}
+
+/// What is at this path, or where its links lead.
+///
+/// # Errors
+/// Those of stat(2).
+pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
+    let _reading = begin(path.display().to_string());
+    path.metadata()
 }
 
 impl Drop for Watch {

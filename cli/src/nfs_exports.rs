@@ -144,7 +144,7 @@ pub(crate) fn check(listeners: &[Listener], file: &Configuration) -> Result<(), 
         }
         for export in read_all(&settings.nfs_exports, file, bounded_file::read)?.0 {
             let (place, shown) = (&export.place, export.directory.display());
-            match export.directory.metadata() {
+            match bounded_file::metadata(&export.directory) {
                 Ok(found) if found.is_dir() => {}
                 Ok(_) => return wrong(format!("{place}: {shown} is no directory")),
                 Err(cause) => return wrong(format!("{place}: {shown}: {cause}")),

@@ -62,8 +62,11 @@ impl PasswordFiles {
 /// The memory that the largest check of a password takes, in bytes. A file that cannot be read has
 /// none: that is an error of its own.
 pub(crate) fn check_bytes(paths: &HashSet<PathBuf>) -> usize {
-    let files = paths.iter().filter_map(|path| Htpasswd::open(path).ok());
-    files.map(|file| file.check_bytes()).max().unwrap_or(0)
+    let check_bytes = |path: &PathBuf| {
+        let _reading = bounded_file::begin(path.display().to_string());
+        Htpasswd::open(path).ok().map(|file| file.check_bytes())
+    };
+    paths.iter().filter_map(check_bytes).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! again.
 
 use std::fmt::Display;
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -31,8 +30,7 @@ pub(super) struct Identity {
 impl Identity {
     /// Of the file that a path leads to, through links.
     pub(super) fn of(path: &Path) -> Option<Identity> {
-        let _reading = bounded_file::begin(path.display().to_string());
-        let data = fs::metadata(path).ok()?;
+        let data = bounded_file::metadata(path).ok()?;
         Some(Identity {
             device: data.dev(),
             inode: data.ino(),

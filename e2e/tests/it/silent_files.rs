@@ -1,10 +1,12 @@
 //! Files of the configuration that are none, or that do not answer: a reload does not wait for ever
-//! without a word, and the next one is done.
+//! without a word, and the next one is done; and a start says what it waits for.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use flatpath_testkit::child::Child;
+use flatpath_testkit::deadline::patience;
 use flatpath_testkit::fuse::{self, Content};
 use flatpath_testkit::{Client, Driver, Issued, Launch, Server, Site, each_driver, until_true};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -13,6 +15,7 @@ use rustix::process::Signal;
 each_driver!(
     a_file_that_is_none_is_named_and_the_next_reload_is_done,
     a_file_that_does_not_answer_is_told_until_it_does,
+    a_start_says_what_it_waits_for,
 );
 
 const FILES: [&str; 6] = [
@@ -164,4 +167,62 @@ fn a_file_that_does_not_answer_is_told_until_it_does(driver: Driver) {
     scene.configure(20);
     hang_up(&server, "idle-timeout is 20 now");
     server.end();
+}
+
+/// The mount hangs before the server is started: whatever is there, the log has its name.
+fn a_start_says_what_it_waits_for(driver: Driver) {
+    let names = [
+        "flatpath.toml",
+        "site.crt",
+        "users",
+        "exports",
+        "dir",
+        "log",
+    ];
+    let mut starts = Vec::new();
+    for name in names {
+        let scene = Scene::new();
+        let at = scene.run.at("far");
+        fs::create_dir(&at).expect("made");
+        let there = scene.run.at(name);
+        let content = match name {
+            "dir" => Vec::new(),
+            "log" => vec![Content::new(name, "")],
+            _ => vec![Content::new(name, fs::read(&there).expect("readable"))],
+        };
+        let Some(far) = fuse::try_mount(&at, content) else {
+            return;
+        };
+        let target = match name {
+            "dir" => at,
+            _ => at.join(name),
+        };
+        match name {
+            "dir" => fs::remove_dir_all(&there).expect("removed"),
+            _ => fs::remove_file(&there).unwrap_or_default(),
+        }
+        symlink(target, there).expect("linked");
+        far.pause();
+        let mut launch = Launch::configured(driver, scene.run.path());
+        if name == "log" {
+            launch = launch.with(["--access-log", "log"]);
+        }
+        let child = Child::start(&mut launch.command()).expect("started");
+        // Dropped in this order: nothing of a mount that hangs can be removed.
+        starts.push((name, child, far, scene));
+    }
+    for (name, child, ..) in &starts {
+        let words = format!("{name} has not answered for 5 s");
+        until_true(&words, || child.log().contains(&words));
+        assert!(child.log().contains("nothing is served yet"), "{name}");
+    }
+    for (name, mut child, far, _scene) in starts {
+        far.resume();
+        if name != "log" {
+            // The file system takes no lines.
+            let listeners = child.listeners();
+            listeners.unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+        child.stop(patience()).expect("it ends");
+    }
 }
