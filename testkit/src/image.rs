@@ -1,8 +1,8 @@
-//! A real file system on a disk that is a file, so that a power failure is a copy of the file.
+//! A real file system on a disk that is a file.
 //!
-//! What the kernel has not sent to the disk is in no copy: [`Image::crashed`] gives what a machine
-//! would find that lost its power at this moment, once the journal was read. Needs root, loop
-//! devices, `mkfs.ext4` and `mount`.
+//! A power failure is a copy of the file: what the kernel has not sent to the disk is in no copy,
+//! and [`Image::crashed`] gives what a machine would find that lost its power at this moment, once
+//! the journal was read. Needs root, loop devices, `mount` and the file system's `mkfs`.
 
 use std::fs::File;
 use std::io;
@@ -15,48 +15,73 @@ use tempfile::TempDir;
 use crate::skipped::cannot_run;
 use crate::{deadline, tools};
 
-const BYTES: u64 = 16 << 20;
+/// A kind of file system, and how one is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// As mount(8) calls it; the program that makes one is named after it.
+    pub kind: &'static str,
+    /// What that program is told, without the disk.
+    pub make: &'static [&'static str],
+    /// Options of the mount, without `loop`.
+    pub mount: &'static str,
+    /// The disk, of which only what is written takes space.
+    pub bytes: u64,
+}
 
-/// A mounted ext4; unmounted when dropped, for which nothing of it may be in use.
+impl Format {
+    /// A small one whose journal is written when something is synced, not because time has passed.
+    pub const EXT4: Format = Format {
+        kind: "ext4",
+        make: &["-q", "-F"],
+        mount: "nosuid,commit=3600",
+        bytes: 16 << 20,
+    };
+}
+
+/// A mounted file system; unmounted when dropped, for which nothing of it may be in use.
 pub struct Image {
     at: PathBuf,
     disk: PathBuf,
+    format: Format,
     /// Where both are; dropped last.
     home: TempDir,
 }
 
 impl Image {
-    /// An empty one. `None` after saying that it cannot be had.
-    pub fn try_new() -> Option<Image> {
-        tools::find("mkfs.ext4")?;
-        match Image::new() {
+    /// An empty one. `None` after a line with what this machine lacks for it.
+    pub fn try_new(format: Format) -> Option<Image> {
+        let Format { kind, .. } = format;
+        let mkfs = tools::find(&format!("mkfs.{kind}"))?;
+        match Image::new(&mkfs, format) {
             Ok(image) => Some(image),
             Err(cause) => {
                 // Also CI's machine may have none.
-                cannot_run(&format!("an ext4 on a loop device: {cause}"));
+                cannot_run(&format!("{kind} on a loop device: {cause}"));
                 None
             }
         }
     }
 
-    fn new() -> io::Result<Image> {
+    fn new(mkfs: &Path, format: Format) -> io::Result<Image> {
         let home = tempfile::tempdir()?;
         let disk = home.path().join("disk");
-        File::create(&disk)?.set_len(BYTES)?;
-        let mkfs = tools::locate("mkfs.ext4").unwrap_or_else(|| "mkfs.ext4".into());
-        run(Command::new(mkfs).args(["-q", "-F"]).arg(&disk))?;
-        Image::mounted(disk, home)
+        File::create(&disk)?.set_len(format.bytes)?;
+        run(Command::new(mkfs).args(format.make).arg(&disk))?;
+        Image::mounted(disk, home, format)
     }
 
-    fn mounted(disk: PathBuf, home: TempDir) -> io::Result<Image> {
+    fn mounted(disk: PathBuf, home: TempDir, format: Format) -> io::Result<Image> {
         let at = home.path().join("mounted");
         std::fs::create_dir(&at)?;
-        // Nothing is written because time has passed.
-        let options = "loop,nosuid,commit=3600";
         run(Command::new("mount")
-            .args(["-t", "ext4", "-o", options])
+            .args(["-t", format.kind, "-o", &format!("loop,{}", format.mount)])
             .args([&disk, &at]))?;
-        Ok(Image { at, disk, home })
+        Ok(Image {
+            at,
+            disk,
+            format,
+            home,
+        })
     }
 
     /// Where it is.
@@ -73,7 +98,7 @@ impl Image {
         let home = home.expect("a directory");
         let disk = home.path().join("disk");
         std::fs::copy(&self.disk, &disk).expect("copied");
-        Image::mounted(disk, home).expect("the journal is good")
+        Image::mounted(disk, home, self.format).expect("the journal is good")
     }
 }
 
@@ -106,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_crash_leaves_what_was_synced() {
-        let Some(image) = Image::try_new() else {
+        let Some(image) = Image::try_new(Format::EXT4) else {
             return;
         };
         let file = File::create(image.path().join("synced")).expect("made");

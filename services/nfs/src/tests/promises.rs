@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use flatpath_testkit::image::Image;
+use flatpath_testkit::image::{Format, Image};
 use flatpath_testkit::lossy::{Cache, Lossy, Operation};
 use flatpath_testkit::until_true;
 
@@ -447,7 +447,7 @@ fn what_links_and_special_files_were_given_is_on_a_real_disk() {
     if !is_root() {
         return;
     }
-    let Some(image) = Image::try_new() else {
+    let Some(image) = Image::try_new(Format::EXT4) else {
         return;
     };
     let open = fs::Permissions::from_mode(0o777);
