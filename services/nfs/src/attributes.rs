@@ -85,6 +85,9 @@ pub(crate) struct Attributes {
     /// Major and minor number of a device.
     pub(crate) device: (u32, u32),
     pub(crate) key: FileKey,
+    /// Of its file system: major and minor number. Each subvolume of btrfs has its own, and an
+    /// overlay shows for what is no directory that of the layer.
+    pub(crate) system: (u32, u32),
     pub(crate) accessed: Time,
     pub(crate) modified: Time,
     /// Last changed in any way.
@@ -136,6 +139,7 @@ impl From<&Statx> for Attributes {
                 inode: found.stx_ino,
                 birth_ns,
             },
+            system: (found.stx_dev_major, found.stx_dev_minor),
             accessed: Time::new(found.stx_atime),
             modified: Time::new(found.stx_mtime),
             changed: Time::new(found.stx_ctime),

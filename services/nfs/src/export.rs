@@ -75,6 +75,8 @@ pub(crate) enum LookBy {
 pub(crate) struct Export {
     root: OwnedFd,
     pub(crate) root_key: FileKey,
+    /// As in [`Attributes::system`], of the root.
+    system: (u32, u32),
     root_path: ReadWriteLock<Vec<u8>>,
     /// The calls that may be tried on the network thread.
     pub(crate) files: FileSystem,
@@ -127,6 +129,7 @@ impl Export {
             files,
             root,
             root_key,
+            system: attributes.system,
             root_path: ReadWriteLock::default(),
             number,
             secret,
@@ -321,7 +324,17 @@ impl Export {
 
     pub(crate) fn describe(&self, file: impl AsFd) -> Result<(Attributes, WireHandle), Status> {
         let attributes = Attributes::of(&file)?;
+        self.is_one_system(&attributes)?;
         Ok((attributes, self.handle(file, attributes.key)))
+    }
+
+    /// A directory of another file system is not entered, nor a subvolume of btrfs: inodes and
+    /// births are those of other files there, as in a snapshot.
+    fn is_one_system(&self, attributes: &Attributes) -> Result<(), Status> {
+        match attributes.is_directory() && attributes.system != self.system {
+            true => Err(Status::Access),
+            false => Ok(()),
+        }
     }
 
     /// The file of a name in a directory, found as the calling thread.
@@ -359,8 +372,11 @@ impl Export {
             Ok((kernel, mount)) if mount == self.mount => kernel,
             _ => return Ok(None),
         };
-        let attributes = Attributes::of_name(directory, name)?;
-        Ok(attributes.map(|found| (found, self.seal(found.key, || Some(kernel)))))
+        let Some(found) = Attributes::of_name(directory, name)? else {
+            return Ok(None);
+        };
+        self.is_one_system(&found)?;
+        Ok(Some((found, self.seal(found.key, || Some(kernel)))))
     }
 
     fn handle(&self, file: impl AsFd, key: FileKey) -> WireHandle {

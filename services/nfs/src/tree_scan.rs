@@ -204,6 +204,7 @@ fn walk(
     hints: &PathHints,
     mut found: impl FnMut(OwnedFd, Attributes),
 ) -> Result<(), Status> {
+    let system = Attributes::of(root)?.system;
     let mut entries_left = SCAN_ENTRIES_MAX;
     let mut buffer = Vec::with_capacity(ENTRIES_BYTES);
     // Names from the root, so that the width of the tree is held and no descriptors are.
@@ -215,6 +216,10 @@ fn walk(
         let Ok(parent) = Attributes::of(&directory) else {
             continue;
         };
+        // Files of other file systems may have the same keys.
+        if parent.system != system {
+            continue;
+        }
         let mut entries = RawDir::new(&directory, buffer.spare_capacity_mut());
         while let Some(Ok(entry)) = entries.next() {
             entries_left = entries_left.checked_sub(1).ok_or(Status::Later)?;
