@@ -22,6 +22,7 @@ mod drain;
 mod early_refusals;
 mod echo;
 mod file_errors;
+mod file_systems;
 mod files;
 mod first_page;
 mod h2_frames;
