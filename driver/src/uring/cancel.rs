@@ -1,7 +1,10 @@
 //! Cancel: by the 64 bits the operation was submitted with, which the kernel finds by a hash.
 //!
-//! The cancelled operation always completes by itself, with ECANCELED or with what it had come to;
-//! the cancel's own completion is of no interest.
+//! The cancelled operation completes by itself, with ECANCELED or with what it had come to. The
+//! kernel does not find an operation that it is about to try again, because what it waited for was
+//! there at once (`IO_APOLL_READY`). A receive has something to say then, or it is over. A send may
+//! fill the socket once more and wait, with nothing to say for as long as the peer reads nothing.
+//! So the cancel of a send is repeated until the send is over.
 
 use super::Uring;
 use super::entry::cancel_entry;
@@ -42,5 +45,13 @@ impl Uring {
             }
         };
         self.ring.push_plain(cancel_entry(origin));
+    }
+
+    /// The kernel did not find the send, or has it on a thread of its own.
+    pub(super) fn cancel_send_again(&mut self, index: u32) {
+        if self.sends.at(index).cancelled && !self.stopping {
+            let origin = Origin::Send { index };
+            self.ring.push_plain(cancel_entry(origin));
+        }
     }
 }

@@ -68,7 +68,11 @@ pub(super) fn poll_entry(descriptor: RawFd, events: i16, mode: OperationMode) ->
 /// Cancels an operation, silently if it is found.
 pub(super) fn cancel_entry(origin: Origin) -> Plain {
     let entry = opcode::AsyncCancel::new(origin.pack()).build();
-    Plain(entry.flags(Flags::SKIP_SUCCESS)).of(Origin::Own(Own::Cancel))
+    let own = match origin {
+        Origin::Send { index } => Origin::CancelSend { index },
+        _ => Origin::Own(Own::Cancel),
+    };
+    Plain(entry.flags(Flags::SKIP_SUCCESS)).of(own)
 }
 
 /// Cancels every operation.

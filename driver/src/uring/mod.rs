@@ -238,6 +238,7 @@ impl Uring {
             Origin::SharedAccept { index } => {
                 self.shared_accept_fired(index, entry.result(), completions);
             }
+            Origin::CancelSend { index } => self.cancel_send_again(index),
             Origin::Own(own) => self.own(own, entry),
         }
     }

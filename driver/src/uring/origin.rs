@@ -3,7 +3,7 @@
 //! The two bits above the caller's user_data say which kind of operation completes. Accepts and
 //! receives carry the caller's user_data itself; sends, recv_intos and watches carry the index of
 //! their entry in a table, and a bit that says in which; what the driver does for itself carries
-//! its kind, and a poll for an accept its index above those kinds.
+//! its kind, and a poll for an accept or the cancel of a send its index above those kinds.
 
 use crate::driver::USER_DATA_MAX;
 
@@ -19,6 +19,8 @@ const DATAGRAMS: u64 = 1 << 34;
 const OWN: u64 = 3 << KIND_SHIFT;
 /// The first number of what the driver does for itself that is the index of a shared accept.
 const SHARED_ACCEPTS: u64 = 1 << 32;
+/// The first one that is the index of a send that is to be cancelled.
+const CANCELLED_SENDS: u64 = 1 << 33;
 
 /// Operations of the driver itself. The caller never hears of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,10 @@ pub(super) enum Origin {
     SharedAccept {
         index: u32,
     },
+    /// The cancel of a send.
+    CancelSend {
+        index: u32,
+    },
     Own(Own),
 }
 
@@ -69,6 +75,7 @@ impl Origin {
             Origin::PollEventfd { index } => u64::from(index) | POLL_EVENTFD | SEND,
             Origin::Datagrams { index } => u64::from(index) | DATAGRAMS | SEND,
             Origin::SharedAccept { index } => (SHARED_ACCEPTS + u64::from(index)) | OWN,
+            Origin::CancelSend { index } => (CANCELLED_SENDS + u64::from(index)) | OWN,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -94,6 +101,9 @@ impl Origin {
             _ => match user_data {
                 0 => Origin::Own(Own::Wake),
                 1 => Origin::Own(Own::Cancel),
+                CANCELLED_SENDS.. => Origin::CancelSend {
+                    index: user_data as u32,
+                },
                 SHARED_ACCEPTS.. => Origin::SharedAccept {
                     index: user_data as u32,
                 },
@@ -120,6 +130,7 @@ mod tests {
             origins.push(Origin::PollEventfd { index });
             origins.push(Origin::Datagrams { index });
             origins.push(Origin::SharedAccept { index });
+            origins.push(Origin::CancelSend { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close] {
             origins.push(Origin::Own(own));

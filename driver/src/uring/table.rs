@@ -60,6 +60,7 @@ pub(super) type PollTable = Operations<EventfdPoll>;
 /// One send under way.
 pub(super) struct Send {
     pub(super) user_data: u64,
+    /// It is under way, and must not be continued.
     pub(super) cancelled: bool,
     pub(super) socket: Socket,
     pub(super) list: SendList,
@@ -133,6 +134,7 @@ impl SendTable {
         let send = self.at(index);
         send.list.clear();
         send.silent = None;
+        send.cancelled = false;
         self.free.push(index);
     }
 }

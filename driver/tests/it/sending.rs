@@ -9,6 +9,7 @@ on_every_driver! {
     #[test] fn a_send_closes_behind_its_last_byte;
     #[test] fn a_send_through_a_narrow_way_arrives_whole;
     #[test] fn a_cancelled_short_send_tells_how_far_it_came;
+    #[test] fn a_cancel_ends_a_send_that_has_room_again;
     #[test] fn a_long_send_closes_behind_its_last_byte;
     #[test] fn a_send_to_a_peer_that_is_gone_fails_and_leaves_the_socket_open;
     #[test] fn a_cancelled_send_ends_once_and_the_socket_closes;
@@ -21,11 +22,12 @@ on_every_driver! {
 mod cases {
     use std::io::Read;
     use std::net::Shutdown;
+    use std::time::Instant;
 
     use bytes::Bytes;
     use flatpath_driver::{AfterSend, Delivery, Driver, Errno, Operation, OperationMode, Outcome};
 
-    use crate::rig::{Make, Rig, list, pattern, read_exactly, read_to_end, small, write};
+    use crate::rig::{Make, Rig, list, patience, pattern, read_exactly, read_to_end, small, write};
 
     pub(crate) fn an_empty_list_is_sent_at_once<M: Make>(_: &str) {
         let Some(mut rig) = Rig::new::<M>(&small()) else {
@@ -215,6 +217,38 @@ mod cases {
                 "the bytes differ"
             );
         }
+    }
+
+    /// The kernel tries the send again in the moment of its cancel, and fills the socket.
+    pub(crate) fn a_cancel_ends_a_send_that_has_room_again<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.narrow_pair();
+        let acked = |driver: &mut M::Driver| driver.delivery(socket).map(|told| told.acked_bytes);
+        let begun = acked(&mut rig.driver);
+        let sent = pattern(60_000);
+        rig.send(socket, 5, &sent, AfterSend::Rest);
+        let Outcome::Sent { bytes, .. } = rig.next(5).outcome else {
+            panic!("the way is narrow");
+        };
+        rig.driver.cancel(Operation::Send(socket), 5);
+        // Without a turn: only the kernel moves bytes meanwhile.
+        read_exactly(&mut client, bytes);
+        let deadline = Instant::now() + patience();
+        while acked(&mut rig.driver) < begun.map(|begun| begun + bytes as u64) {
+            assert!(Instant::now() < deadline, "the peer has read all");
+        }
+        let errno = loop {
+            let completion = rig.next(5);
+            match completion.outcome {
+                Outcome::Sent { .. } => assert!(completion.more),
+                Outcome::Failed(errno) => break errno,
+                _ => panic!("{completion:?}"),
+            }
+        };
+        assert_eq!(errno, Errno::CANCELED);
+        rig.driver.close(socket);
     }
 
     pub(crate) fn a_long_send_closes_behind_its_last_byte<M: Make>(_: &str) {
