@@ -42,7 +42,7 @@ const DEBUG: &str = "CARGO_PROFILE_DIST_DEBUG";
 
 /// How to build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Profile {
+pub(crate) enum Profile {
     Debug,
     Release,
 }
@@ -107,7 +107,8 @@ fn directory() -> Result<PathBuf> {
     Ok(directory)
 }
 
-fn deb(profile: Profile) -> Result<Option<PathBuf>> {
+/// The Debian package; `None` after a line that cargo-deb is missing.
+pub(crate) fn deb(profile: Profile) -> Result<Option<PathBuf>> {
     if tools::find("cargo-deb").is_none() {
         return Ok(None);
     }

@@ -7,8 +7,10 @@
 //! (`image.rs`). One table has what passed on which kernel, and what did not with its reason
 //! (`results.rs`).
 //!
-//! A processor that is emulated is about ten times slower. So the deadlines of tests stretch by
-//! [`FACTOR`], and `left-out.toml` names the tests that take too long, each with its reason.
+//! A processor that is emulated is about ten times slower. So tests that compute on the simulated
+//! driver or in a model of threads (`sim_`, `loom_`, `shuttle_`) are none of a kernel's, the
+//! deadlines of the others stretch by [`FACTOR`], and `left-out.toml` names those that take too
+//! long, each with its reason.
 //!
 //! What it sees: what is right and what is wrong on a kernel, and the kernel's own NFS client. Not:
 //! times and rates, which mean nothing there.
@@ -17,6 +19,7 @@ mod fetch;
 mod image;
 mod left_out;
 mod machine;
+mod package;
 mod programs;
 mod results;
 
@@ -42,19 +45,20 @@ const SUITES: &[(&str, &str)] = &[
     ("sid", "newest"),
 ];
 
-/// The packages whose tests run, all or those whose names begin so.
-const PACKAGES: &[(&str, &str)] = &[
-    ("flatpath-sys", ""),
-    ("flatpath-driver", ""),
-    ("flatpath", ""),
-    ("flatpath-admin", ""),
-    ("flatpath-echo", ""),
-    ("flatpath-files", ""),
-    ("flatpath-ingest", ""),
-    ("flatpath-nfs", ""),
-    ("flatpath-relay", ""),
-    ("flatpath-e2e", "nfs::mounted::"),
+/// The packages whose tests run, those whose names begin so.
+const PACKAGES: &[(&str, &[&str])] = &[
+    ("flatpath-sys", ALL),
+    ("flatpath-driver", ALL),
+    ("flatpath", ALL),
+    ("flatpath-admin", ALL),
+    ("flatpath-echo", ALL),
+    ("flatpath-files", ALL),
+    ("flatpath-ingest", ALL),
+    ("flatpath-nfs", ALL),
+    ("flatpath-relay", ALL),
+    ("flatpath-e2e", &["nfs::mounted::", "file_systems::"]),
 ];
+const ALL: &[&str] = &[""];
 
 /// What of Debian must be installed, by a program of each package.
 const NEEDS: &[(&str, &str)] = &[
@@ -112,20 +116,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let suites = suites(&options.only)?;
     let left_out = LeftOut::read()?;
-    let (names, filters): (Vec<&str>, Vec<&str>) = options
-        .tests
-        .iter()
-        .map(String::as_str)
-        .partition(|word| PACKAGES.iter().any(|(name, _)| name == word));
-    let mut programs = match names.is_empty() {
-        true => programs::build(PACKAGES, &["--workspace"])?,
-        false => {
-            let is_wanted = |(name, _): &&(&str, &str)| names.contains(name);
-            let packages: Vec<_> = PACKAGES.iter().filter(is_wanted).copied().collect();
-            let flags = names.iter().flat_map(|name| ["--package", name]);
-            programs::build(&packages, &flags.collect::<Vec<_>>())?
-        }
-    };
+    let (names, filters): (Vec<&str>, Vec<&str>) =
+        options.tests.iter().map(String::as_str).partition(|word| {
+            *word == package::NAME || PACKAGES.iter().any(|(name, _)| name == word)
+        });
+    let mut programs = built(&names)?;
     left_out.check(&programs)?;
     programs.iter_mut().for_each(|it| it.select(&filters));
     programs.retain(|program| !program.tests.is_empty());
@@ -139,6 +134,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let failed: usize = all.iter().map(Results::failed).sum();
     ensure!(failed == 0, "{failed} tests fail on these kernels");
     Ok(())
+}
+
+/// The programs of these packages, of all if none is named.
+fn built(names: &[&str]) -> Result<Vec<Program>> {
+    let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let packages = PACKAGES.iter().filter(|(name, _)| is_wanted(name));
+    let packages: Vec<_> = packages.copied().collect();
+    let flags = packages.iter().flat_map(|(name, _)| ["--package", *name]);
+    let flags = match names.is_empty() {
+        true => vec!["--workspace"],
+        false => flags.collect(),
+    };
+    let mut programs = match packages.is_empty() {
+        true => Vec::new(),
+        false => programs::build(&packages, &flags)?,
+    };
+    if is_wanted(package::NAME) {
+        programs.extend(package::program()?);
+    }
+    Ok(programs)
 }
 
 /// Runs what is not left out on one kernel.
@@ -164,8 +179,17 @@ fn on(
         false => Show::Nothing,
     };
     let time_max = Duration::from_secs(options.seconds);
-    let lines = machine::run(kernel, &wanted, time_max, show)?;
-    results.read(&wanted, &lines);
+    let (package, wanted): (Vec<_>, Vec<_>) = wanted
+        .into_iter()
+        .partition(|(program, _)| program.package == package::NAME);
+    if !wanted.is_empty() {
+        let lines = machine::run(kernel, &wanted, time_max, show)?;
+        results.read(&wanted, &lines);
+    }
+    if let Some((program, tests)) = package.first() {
+        let lines = machine::run_package(kernel, program, tests, time_max, show)?;
+        results.read(&package, &lines);
+    }
     results.took = began.elapsed();
     print!("{results}");
     Ok(results)

@@ -35,11 +35,11 @@ fn cache() -> Result<PathBuf> {
     Ok(cache.context("no home")?.join("flatpath-kernels"))
 }
 
-/// The newest kernel of a suite, fetched unless it is here.
+/// The newest kernel of a suite, fetched unless it is here with all modules.
 pub(super) fn kernel(suite: &str, version: &str, anew: bool) -> Result<Kernel> {
     let cache = cache()?;
     let at = cache.join(suite);
-    if anew || !at.join("release").is_file() {
+    if anew || !image::is_current(&at) {
         let made = cache.join(format!("{suite}.new"));
         fetch(suite, &cache, &made).with_context(|| format!("the kernel of {suite}"))?;
         let _ = fs::remove_dir_all(&at);

@@ -22,15 +22,24 @@ const MODULES: &[&str] = &[
     "9p",
     "overlay",
     "loop",
-    // What ext4 asks for only once it mounts.
+    // What file systems ask for only once they mount.
     "crc32c_generic",
+    "utf8data",
+    "quota_v2",
     "ext4",
+    "xfs",
+    "btrfs",
     "fuse",
+    // What systemd asks for.
+    "autofs4",
     "tun",
     "veth",
     "dummy",
     "bridge",
     "tls",
+    // What TLS in the kernel asks for.
+    "gcm",
+    "ctr",
     "nfs",
     "nfsv3",
     "nfsd",
@@ -38,13 +47,28 @@ const MODULES: &[&str] = &[
 
 /// Programs of busybox that the script calls by name.
 const APPLETS: &[&str] = &[
-    "sh", "mount", "modprobe", "mkdir", "chmod", "chroot", "poweroff", "cat", "sed", "ifconfig",
+    "sh",
+    "mount",
+    "modprobe",
+    "mkdir",
+    "chmod",
+    "chroot",
+    "switch_root",
+    "poweroff",
+    "cat",
+    "sed",
+    "grep",
+    "ifconfig",
 ];
 
+/// The file that has the modules which were asked for.
+const KEPT: &str = "modules-wanted";
 /// The name of the port on which the output comes.
 pub(super) const PORT: &str = "flatpath";
 /// How the kernel's command line names the script to run.
 pub(super) const SCRIPT: &str = "flatpath.script";
+/// What of the command line has systemd as the first process, and the script as a unit of it.
+pub(super) const SYSTEMD: &str = "flatpath.systemd";
 
 /// Keeps of an unpacked kernel what is booted: its image and the modules.
 pub(super) fn keep(files: &Path, to: &Path) -> Result<()> {
@@ -97,8 +121,15 @@ pub(super) fn keep(files: &Path, to: &Path) -> Result<()> {
         .arg("-b")
         .arg(to.join("modules"))
         .arg(&release))?;
+    fs::write(to.join(KEPT), MODULES.join("\n"))?;
     fs::write(to.join("release"), release)?;
     Ok(())
+}
+
+/// Whether what is kept here has all modules that are wanted today.
+pub(super) fn is_current(kept: &Path) -> bool {
+    let modules = fs::read_to_string(kept.join(KEPT));
+    modules.is_ok_and(|modules| modules == MODULES.join("\n"))
 }
 
 /// A program of the administrator's, which need not be on `PATH`.
@@ -164,6 +195,21 @@ ifconfig lo 127.0.0.1 up
 script=$(sed -n 's/.*{SCRIPT}=\([^ ]*\).*/\1/p' /proc/cmdline)
 cd /sys/class/virtio-ports
 for it in *; do [ $(cat $it/name) = {PORT} ] && port=/dev/$it; done
+if grep -q {SYSTEMD} /proc/cmdline; then
+    mount -t tmpfs -o size=1g t /new/tmp; chmod 1777 /new/tmp
+    # What systemd mounts anew hides nothing of it there.
+    cat /new$script >/new/script
+    cat >/new/etc/systemd/system/flatpath-kernels.service <<UNIT
+[Unit]
+Requires=basic.target
+After=basic.target dbus.socket
+[Service]
+Type=oneshot
+ExecStart=/bin/bash -c '/bin/bash /script >$port 2>&1; poweroff -f'
+UNIT
+    cd /
+    exec switch_root /new /lib/systemd/systemd --unit=flatpath-kernels.service
+fi
 chroot /new /bin/bash $script 2>&1 | cat >$port
 poweroff -f
 "

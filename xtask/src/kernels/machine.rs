@@ -11,7 +11,8 @@ use anyhow::{Result, ensure};
 
 use super::FACTOR;
 use super::fetch::Kernel;
-use super::image::{PORT, SCRIPT};
+use super::image::{PORT, SCRIPT, SYSTEMD};
+use super::package;
 use super::programs::Program;
 use crate::process::{self, Show};
 
@@ -22,6 +23,15 @@ pub(super) const END: &str = "kernels: end ";
 /// How long it takes to boot, and to end.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
 
+/// The first process there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// A shell, which runs the script and ends the machine.
+    Shell,
+    /// systemd, with a unit that does.
+    Systemd,
+}
+
 /// Runs these tests of these programs, each program for at most `time_max`.
 pub(super) fn run(
     kernel: &Kernel,
@@ -29,11 +39,44 @@ pub(super) fn run(
     time_max: Duration,
     show: Show,
 ) -> Result<Vec<String>> {
+    let programs_max = u32::try_from(programs.len()).unwrap_or(u32::MAX);
+    let time_max_all = time_max.saturating_mul(programs_max);
+    let script = commands(programs, time_max);
+    boot(kernel, First::Shell, &script, time_max_all, show)
+}
+
+/// Tries the package, for at most `time_max`.
+pub(super) fn run_package(
+    kernel: &Kernel,
+    package: &Program,
+    tests: &[&str],
+    time_max: Duration,
+    show: Show,
+) -> Result<Vec<String>> {
+    let commands = package::commands(package, tests);
+    let seconds = time_max.as_secs();
+    let script =
+        format!("echo '{BEGIN}0'\ntimeout -k 5 {seconds} {commands}\necho \"\n{END}$?\"\n");
+    boot(kernel, First::Systemd, &script, time_max, show)
+}
+
+/// Boots, runs the script, and ends; its lines.
+fn boot(
+    kernel: &Kernel,
+    first: First,
+    script_text: &str,
+    time_max: Duration,
+    show: Show,
+) -> Result<Vec<String>> {
     let place = tempfile::Builder::new()
         .prefix("flatpath-kernels-")
         .tempdir_in("/var/tmp")?;
     let (script, console) = (place.path().join("script"), place.path().join("console"));
-    std::fs::write(&script, commands(programs, time_max))?;
+    std::fs::write(&script, script_text)?;
+    let first = match first {
+        First::Shell => "",
+        First::Systemd => SYSTEMD,
+    };
     let mut command = Command::new("qemu-system-x86_64");
     command
         .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
@@ -46,7 +89,7 @@ pub(super) fn run(
         .arg("-append")
         // A busy machine runs the emulated one too seldom for the kernel's check of its timer.
         .arg(format!(
-            "console=ttyS0 panic=-1 mitigations=off no_timer_check {SCRIPT}={}",
+            "console=ttyS0 panic=-1 mitigations=off no_timer_check {SCRIPT}={} {first}",
             script.display()
         ))
         .arg("-serial")
@@ -63,9 +106,7 @@ pub(super) fn run(
         ])
         .arg("-virtfs")
         .arg("local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap");
-    let programs_max = u32::try_from(programs.len()).unwrap_or(u32::MAX);
-    let time_max = BOOT_TIME_MAX + time_max.saturating_mul(programs_max);
-    let report = process::watch(&command, time_max, show)?;
+    let report = process::watch(&command, BOOT_TIME_MAX + time_max, show)?;
     let began = report.lines.iter().any(|line| line.starts_with(BEGIN));
     if !began {
         let said = std::fs::read_to_string(&console).unwrap_or_default();
