@@ -57,20 +57,24 @@ impl Mounted {
         Mounted::tell(mounted.map_err(io::Error::from), vec![at])
     }
 
-    /// What an NFS server at this address exports as `/`, through the kernel's own client: NFSv3
-    /// over TCP without a portmapper and locks, with `more` options of mount.nfs(8). Its calls wait
-    /// for a server that is away. `None` where the kernel has no such client.
+    /// What an NFS server at this address exports at `path`, through the kernel's own client: NFSv3
+    /// over TCP without a portmapper and locks, with `more` options of mount.nfs(8), which begin
+    /// with a comma. Its calls wait for a server that is away. `None` where the kernel has no such
+    /// client.
     ///
     /// # Panics
     /// It has one, and the mount fails.
-    pub fn nfs(server: SocketAddr, more: &str) -> Option<Mounted> {
+    pub fn nfs(server: SocketAddr, path: &Path, more: &str) -> Option<Mounted> {
         let at = tempfile::tempdir().expect("a directory");
         let (address, port) = (server.ip(), server.port());
         let options = format!(
             "vers=3,proto=tcp,mountproto=tcp,nolock,hard,addr={address},mountaddr={address},\
              port={port},mountport={port}{more}"
         );
-        let (source, options) = (format!("{address}:/"), options.into_bytes());
+        let (source, options) = (
+            format!("{address}:{}", path.display()),
+            options.into_bytes(),
+        );
         match Mounted::of(&CString::new(source).ok()?, at.path(), c"nfs", &options) {
             Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
                 tools::refused(&format!("a mount: {cause}"))

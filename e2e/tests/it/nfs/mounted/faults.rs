@@ -16,7 +16,7 @@ use crate::nfs::mounted::{Mount, start};
 
 each_driver!(
     what_was_synced_is_there_after_kills,
-    programs_go_on_through_hand_overs,
+    programs_run_on_through_hand_overs,
     handles_of_another_key_are_stale,
 );
 
@@ -41,25 +41,49 @@ fn write_synced(directory: &Path, is_over: &Over) -> usize {
     count
 }
 
-/// Copies a file again and again until it is over, and compares; how often.
-fn copy(directory: &Path, is_over: &Over) -> usize {
+/// Runs a program with these arguments again and again until it is over, with the number of the run
+/// as last argument; how often it ran.
+fn repeat(program: &str, arguments: [&str; 2], directory: &Path, is_over: &Over) -> usize {
     let mut count = 0;
     while !is_over.is_set() {
-        let mut command = Command::new("sh");
-        let copied = command.args(["-ec", "cp big copy; cmp big copy; rm copy"]);
-        let output = tools::run(copied.current_dir(directory), long_patience());
+        let mut command = Command::new(program);
+        command.args(arguments).arg(count.to_string());
+        let output = tools::run(command.current_dir(directory), long_patience());
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "copy {count}: {errors}");
+        assert!(output.status.success(), "{program} {count}: {errors}");
         count += 1;
     }
     count
 }
 
-/// Writers on a mount while `change` ends its server and starts the next, several times.
+const COPY: [&str; 2] = ["-ec", "cp big copy; cmp big copy; rm copy"];
+
+/// Adds a file to a history, which is whole.
+const COMMIT: [&str; 2] = [
+    "-ec",
+    "test -d g || git init -q g; cd g; echo $0 >f$0; git add f$0
+     git -c user.name=a -c user.email=a@b commit -qm $0; git fsck --strict --no-progress",
+];
+
+/// Writes the number of the run to each page of a mapped file, and syncs it.
+const MAP: [&str; 2] = [
+    "-c",
+    "import mmap, os, sys
+fd = os.open('mapped', os.O_CREAT | os.O_RDWR); os.ftruncate(fd, 65536)
+pages = mmap.mmap(fd, 65536); run = int(sys.argv[1])
+for at in range(0, 65536, 4096):
+    last = int.from_bytes(pages[at:at + 8], 'little'); assert last == run, (at, last)
+    pages[at:at + 8] = (run + 1).to_bytes(8, 'little')
+pages.flush()",
+];
+
+/// A writer that syncs, and programs with their arguments, on a mount while `change` ends its
+/// server and starts the next, several times.
 fn go_through(
     mount: Mount,
     driver: Driver,
     more: &[&str],
+    programs: &[(&'static str, [&'static str; 2])],
     change: impl Fn(&mut Server, &dyn Fn() -> Server),
 ) {
     let Mount {
@@ -75,7 +99,11 @@ fn go_through(
     let written = std::thread::scope(|scope| {
         let _ends = over.at_end();
         let writer = scope.spawn(|| write_synced(at.path(), &over));
-        let copier = scope.spawn(|| copy(at.path(), &over));
+        let runs = programs.iter().map(|&(program, arguments)| {
+            let (at, over) = (at.path(), &over);
+            scope.spawn(move || repeat(program, arguments, at, over))
+        });
+        let runs: Vec<_> = runs.collect();
         for _ in 0..ENDS {
             let length = || site.at("synced").metadata().map_or(0, |data| data.len());
             let before = length();
@@ -85,7 +113,9 @@ fn go_through(
             change(&mut server, &next);
         }
         over.set();
-        assert!(copier.join().expect("it does not fail") > 0);
+        for run in runs {
+            assert!(run.join().expect("it does not fail") > 0);
+        }
         writer.join().expect("it does not fail")
     });
     let found = std::fs::read(site.at("synced")).expect("there");
@@ -102,14 +132,14 @@ fn what_was_synced_is_there_after_kills(driver: Driver) {
     let Some(mount) = Mount::new(driver, "", &more) else {
         return;
     };
-    go_through(mount, driver, &more, |server, next| {
+    go_through(mount, driver, &more, &[("sh", COPY)], |server, next| {
         server.process().signal(Signal::KILL);
         server.exit_status();
         *server = next();
     });
 }
 
-fn programs_go_on_through_hand_overs(driver: Driver) {
+fn programs_run_on_through_hand_overs(driver: Driver) {
     let run = Site::new();
     let place = run.at("next");
     let more = [
@@ -120,7 +150,10 @@ fn programs_go_on_through_hand_overs(driver: Driver) {
     let Some(mount) = Mount::new(driver, "", &more) else {
         return;
     };
-    go_through(mount, driver, &more, |server, next| {
+    let mut programs = vec![("sh", COPY)];
+    programs.extend(tools::find("git").map(|_| ("sh", COMMIT)));
+    programs.extend(tools::find("python3").map(|_| ("python3", MAP)));
+    go_through(mount, driver, &more, &programs, |server, next| {
         let mut old = std::mem::replace(server, next());
         assert!(old.exit_status().success(), "{}", old.log());
     });
@@ -157,7 +190,7 @@ fn handles_of_another_key_are_stale(driver: Driver) {
         Some(Errno::STALE.raw_os_error()),
         "{seen}"
     );
-    let again = Mounted::nfs(address, "").expect("as before");
+    let again = Mounted::nfs(address, Path::new("/"), "").expect("as before");
     let text = std::fs::read_to_string(again.path().join("file"));
     assert_eq!(text.expect("there"), "content");
     drop((open, again, at));

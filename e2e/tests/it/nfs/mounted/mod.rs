@@ -4,6 +4,7 @@
 //! `cargo xtask kernels` runs it on kernels that have one. Programs run as a user of the machine
 //! whom the server knows by number alone.
 
+mod data;
 mod faults;
 mod modes;
 mod programs;
@@ -32,7 +33,7 @@ impl Mount {
         let (site, state) = (Site::new(), Site::new());
         let anywhere = "127.0.0.1:0".parse().expect("an address");
         let server = start(driver, &site, &state, anywhere, more);
-        let at = Mounted::nfs(server.address("nfs"), options)?;
+        let at = Mounted::nfs(server.address("nfs"), Path::new("/"), options)?;
         Some(Mount {
             at,
             server,
