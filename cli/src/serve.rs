@@ -21,6 +21,7 @@ use flatpath_ingest::Ingest;
 use flatpath_relay::Relay;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::access;
 use crate::access_log::AccessLogs;
@@ -77,8 +78,7 @@ pub(crate) fn command() -> Command {
 
 /// Runs the server until it has drained.
 pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
-    // Before any thread is started.
-    flatpath::memory::bound_arenas(ARENAS_MAX);
+    before_threads();
     let passed = restart::passed_sockets()?;
     let manager = ServiceManager::from_environment();
     let silence = bounded_file::Watch::begin().map_err(no_thread)?;
@@ -149,6 +149,25 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     outcome.map_err(|error| explain(&error))?;
     log::info!("stopped");
     Ok(())
+}
+
+/// What every thread has from the first one. That includes no capability with which ext4 holds
+/// neither this process nor the users as whom it acts to quotas: nothing here needs it.
+fn before_threads() {
+    flatpath::memory::bound_arenas(ARENAS_MAX);
+    let dropped = capabilities(None).and_then(|mut sets| {
+        let has_it = sets.effective.contains(CapabilitySet::SYS_RESOURCE);
+        sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+        // A sandbox may refuse the call to one that has none.
+        if has_it {
+            set_capabilities(None, sets)
+        } else {
+            Ok(())
+        }
+    });
+    if let Err(cause) = dropped {
+        log::warn!("file systems may not hold this server to quotas: {cause}");
+    }
 }
 
 /// The settings, their file and the listeners, with a warning for each thing that is odd.

@@ -30,6 +30,24 @@ const QUOTA_BYTES: usize = 1 << 20;
 /// What no longer fits in either case.
 const BYTES: usize = 2 << 20;
 
+/// Writes what does not fit by NFS, and has what was taken of it.
+fn is_refused(nfs: &mut Connection, file: &[u8], status: u32) {
+    let piece = [1; 64 << 10];
+    let mut offset = 0;
+    let failed = loop {
+        assert!(offset < BYTES as u64, "there is no room for it");
+        match nfs.status(&write(file, offset, &piece, 0)) {
+            0 => offset += piece.len() as u64,
+            failed => break failed,
+        }
+    };
+    assert_eq!(failed, status);
+    assert_eq!(nfs.status(&commit(file)), 0, "what was taken is there");
+    if offset > 0 {
+        assert_eq!(nfs.read(file, 4), [1; 4]);
+    }
+}
+
 /// Writes by both protocols what does not fit into `directory`, which is served, once `fill` has
 /// taken the room by a file; then there is room.
 fn is_an_error(server: &Server, directory: &Path, status: u32, fill: impl FnOnce(&Path)) {
@@ -42,21 +60,7 @@ fn is_an_error(server: &Server, directory: &Path, status: u32, fill: impl FnOnce
     let before = names(directory);
     assert_eq!(put(server, "/large", &vec![7; BYTES]), 507);
     until_true("nothing to be left", || names(directory) == before);
-    let piece = [1; 64 << 10];
-    let mut offset = 0;
-    // What a file system takes without having room, it loses at the sync.
-    let failed = loop {
-        assert!(offset < BYTES as u64, "there is no room for it");
-        match nfs.status(&write(&file, offset, &piece, 0)) {
-            0 => offset += piece.len() as u64,
-            failed => break failed,
-        }
-    };
-    assert_eq!(failed, status);
-    assert_eq!(nfs.status(&commit(&file)), 0, "what was taken is there");
-    if offset > 0 {
-        assert_eq!(nfs.read(&file, 4), [1; 4]);
-    }
+    is_refused(&mut nfs, &file, status);
     assert_eq!(server.client().get("/kept").body, b"kept");
     fs::remove_file(filler).expect("it is there");
     fs::remove_file(directory.join("written")).expect("it was made");
@@ -126,9 +130,6 @@ fn within_quota(driver: Driver, format: Format, commands: &[&[&str]]) {
             return cannot_run(&format!("quotas of projects: {errors}"));
         }
     }
-    let is_limited = fs::write(directory.join("much"), vec![0; BYTES]).is_err();
-    assert!(is_limited, "the quota is in force");
-    fs::remove_file(directory.join("much")).expect("it was made");
     fs::write(directory.join("kept"), "kept").expect("room");
     let server = serve(driver, &directory, &state);
     // XFS has no other error for a project's.
