@@ -48,7 +48,8 @@ usual() {
 }
 
 it_is_installed_and_started_by_its_unit() {
-    dpkg --install "$1"
+    # The trigger of man-db reads all manual pages of the machine.
+    dpkg --no-triggers --install "$1"
     until_true active
     systemctl is-enabled --quiet flatpath
     echo hello >/var/lib/flatpath/public/index.html
@@ -89,11 +90,11 @@ it_runs_where_seccomp_refuses_io_uring() {
 }
 
 it_is_removed_and_its_files_stay_until_it_is_purged() {
-    dpkg --remove flatpath
+    dpkg --no-triggers --remove flatpath
     no active
     no test -e /usr/bin/flatpath
     test -e /etc/flatpath/flatpath.toml
-    dpkg --purge flatpath
+    dpkg --no-triggers --purge flatpath
     no test -e /etc/flatpath/flatpath.toml
     no test -e /var/log/private/flatpath
     test -e /var/lib/private/flatpath/public/index.html
