@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::limits::Limits;
+use crate::limits::{LINGER_TIMES_MAX, Limits};
 use crate::turn::{Turn, end_ns};
 
 /// See the module.
@@ -49,6 +49,16 @@ impl Pace {
     /// When a silence of this time ends that counts from where the bytes have brought it.
     pub fn end(&self, silence: Duration, limits: &Limits) -> Duration {
         Duration::from_nanos(self.end_ns(silence, limits))
+    }
+
+    /// When the wait for the end of a body is over of which nothing is read, the answer being sent
+    /// since then: it has the silence of `linger_timeout`, the rate of a body, and a longest time,
+    /// which is one silence where the server drains.
+    pub fn linger_end(&self, answered: Duration, drains: bool, limits: &Limits) -> Duration {
+        let times = if drains { 1 } else { LINGER_TIMES_MAX };
+        let longest = limits.linger_timeout.saturating_mul(times);
+        let last = answered.saturating_add(longest);
+        self.end(limits.linger_timeout, limits).min(last)
     }
 
     pub(crate) fn end_ns(&self, silence: Duration, limits: &Limits) -> u64 {

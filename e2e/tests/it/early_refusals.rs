@@ -8,11 +8,12 @@ use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, tools};
 
 use crate::behind_nginx::{free, nginx};
-use crate::tls::{Authority, curl, localhost, url};
+use crate::tls::{Authority, curl, localhost, text, url};
 
 each_driver!(
     each_early_status_reaches_a_client_that_sends_its_body_first,
     each_early_status_passes_through_nginx,
+    each_early_status_reaches_a_client_of_http2,
     the_method_is_looked_at_before_the_length_and_before_100_continue,
     without_a_place_clients_of_tls_get_an_alert,
 );
@@ -137,6 +138,58 @@ fn each_early_status_passes_through_nginx(driver: Driver) {
             assert_eq!(reply.status, status, "time {time}: {reply:?}");
         }
     }
+}
+
+/// One that stops sending when its stream is reset, and then knows of no answer (RFC 9113 section
+/// 8.1 has the reset after the answer).
+fn each_early_status_reaches_a_client_of_http2(driver: Driver) {
+    const TIMES: usize = 3;
+    let site = site();
+    let server = serve(driver, &site);
+    let address = server.address("http");
+    let elsewhere = Site::new();
+    for bytes in [2 << 10, 100 << 10, 5 << 20] {
+        elsewhere.write(&bytes.to_string(), vec![b'x'; bytes]);
+        for Early { status, head } in EARLY {
+            let words: Vec<&str> = head.split_ascii_whitespace().collect();
+            let (path, host) = (words[1], words[4]);
+            if status == 413 && bytes < 1 << 20 {
+                continue;
+            }
+            for time in 0..TIMES {
+                let Some(mut curl) = tools::find("curl").map(Command::new) else {
+                    return;
+                };
+                curl.args(["-q", "-sS", "--http2-prior-knowledge", "-o", "/dev/null"]);
+                curl.args(["-w", "%{http_code}", "--connect-to"]);
+                curl.arg(format!("::{address}")).arg("-T");
+                curl.arg(elsewhere.at(&bytes.to_string()));
+                let url = format!("http://{host}:{}{path}", address.port());
+                let said = text(curl.arg(url));
+                let status = status.to_string();
+                assert_eq!(said, status, "{bytes} bytes to {host}, time {time}");
+            }
+        }
+    }
+    // One that is asked for its name first sends its body again.
+    let Some(mut curl) = tools::find("curl").map(Command::new) else {
+        return;
+    };
+    curl.args(["-q", "-sS", "--http2-prior-knowledge", "-o", "/dev/null"]);
+    curl.args([
+        "-w",
+        "%{http_code}",
+        "--anyauth",
+        "-u",
+        "ada:pass:word",
+        "--connect-to",
+    ]);
+    curl.arg(format!("::{address}")).arg("-T");
+    curl.arg(elsewhere.at(&(5 << 20).to_string()));
+    let url = format!("http://secret.example:{}/new", address.port());
+    assert_eq!(text(curl.arg(url)), "201");
+    let stored = std::fs::metadata(site.at("root/new")).expect("it is there");
+    assert_eq!(stored.len(), 5 << 20);
 }
 
 /// Of a request for which a server waits no more than for its head.

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use flatpath_driver::Delivery;
 
-use crate::limits::{LINGER_TIMES_MAX, Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
+use crate::limits::{Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
 use crate::listener_limits::ListenerLimits;
 use crate::pace::Pace;
 use crate::phase::{Phase, Stall};
@@ -279,12 +279,12 @@ impl Connection {
             );
         }
         if self.is_dropping() {
-            let pace_ns = self.clocks.phase.end_ns(limits.linger_timeout, limits);
-            // A drain does not wait for what is dropped.
-            let times = if drains(limits) { 1 } else { LINGER_TIMES_MAX };
-            let longest = limits.linger_timeout.saturating_mul(times);
-            let last_ns = end_ns(self.clocks.reading_ns, longest);
-            visit(pace_ns.min(last_ns), Overdue::Linger);
+            let answered = Duration::from_nanos(self.clocks.reading_ns);
+            let end = self
+                .clocks
+                .phase
+                .linger_end(answered, drains(limits), limits);
+            visit(end_ns(0, end), Overdue::Linger);
         }
         if !self.is_closing() && !self.waits_for_us() {
             let (phase, pace) = (self.phase, self.clocks.phase);

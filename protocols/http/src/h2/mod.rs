@@ -124,7 +124,7 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Pha
         close(connection);
     } else if connection.session.stage == Stage::Http2 {
         with(connection, |connection, session| {
-            session.goes_on(connection, phase);
+            session.goes_on(connection);
         });
     }
 }

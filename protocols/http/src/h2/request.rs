@@ -38,14 +38,15 @@ pub(super) fn serve<S: Service>(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> Stream<S> {
-    let mut stream = Stream::new(respond, connection.turn());
     let (parts, body) = request.into_parts();
     let asks_tunnel = translate::asks_tunnel(&parts);
+    let body = Some(body).filter(|body| asks_tunnel || !body.is_end_stream());
+    let mut stream = Stream::new(respond, body, connection.turn());
     let mut text = std::mem::take(&mut connection.thread.h2.head);
     text.clear();
     let served = translate::request_head(&mut text, &parts);
     drop(parts);
-    let served = served.and_then(|()| stream.take_head(connection, &text, body, asks_tunnel));
+    let served = served.and_then(|()| stream.take_head(connection, &text, asks_tunnel));
     if let Err(fault) = served {
         if stream.record.is_none() && connection.session.is_logged() {
             stream.record = Some(log(connection).of_unread_stream(&text));
@@ -63,7 +64,6 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         text: &[u8],
-        body: RecvStream,
         asks_tunnel: bool,
     ) -> Result<(), Fault> {
         let limits = &connection.protocol.limits;
@@ -72,8 +72,8 @@ impl<S: Service> Stream<S> {
         let (mut copy, mut slots) = (Vec::new(), header_slots());
         let known_host = &connection.thread.host.name;
         match parse(scan.head(text, &mut copy), &mut slots, limits, known_host) {
-            Ok(head) => self.take_parsed(connection, head, body, asks_tunnel),
-            Err(Fault::DotSegments) => self.take_resolved(connection, text, body, asks_tunnel),
+            Ok(head) => self.take_parsed(connection, head, asks_tunnel),
+            Err(Fault::DotSegments) => self.take_resolved(connection, text, asks_tunnel),
             Err(fault) => Err(fault),
         }
     }
@@ -84,14 +84,13 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         text: &[u8],
-        body: RecvStream,
         asks_tunnel: bool,
     ) -> Result<(), Fault> {
         let limits = &connection.protocol.limits;
         let (mut resolved, mut slots) = (Vec::new(), header_slots());
         let known_host = &connection.thread.host.name;
         let head = parse_resolved((text, &mut resolved), &mut slots, limits, known_host)?;
-        self.take_parsed(connection, head, body, asks_tunnel)
+        self.take_parsed(connection, head, asks_tunnel)
     }
 
     // The one call that is not cold had better not copy the head.
@@ -100,18 +99,13 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         mut head: Head<'_>,
-        body: RecvStream,
         asks_tunnel: bool,
     ) -> Result<(), Fault> {
         head.version = Version::HTTP_2;
-        let body = match asks_tunnel {
-            true => {
-                self.asked_tunnel = Some(body);
-                None
-            }
-            false => Some(body).filter(|body| !body.is_end_stream()),
-        };
-        if body.is_none() {
+        if asks_tunnel {
+            self.asked_tunnel = self.unread.take();
+        }
+        if self.unread.is_none() {
             head.framing = Framing::Empty;
         } else if head.framing == Framing::Empty && head.known(KnownHeader::ContentLength).is_none()
         {
@@ -128,7 +122,7 @@ impl<S: Service> Stream<S> {
         if let Some(record) = &mut self.record {
             record.logged_in(log_number(&connection.protocol.service, &head));
         }
-        self.plan(connection, head, body)
+        self.plan(connection, head)
     }
 
     /// Has the request answered here, or on its way to a worker.
@@ -136,7 +130,6 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         mut head: Head<'_>,
-        body: Option<RecvStream>,
     ) -> Result<(), Fault> {
         let plan = connection.protocol.service.plan(&head);
         if let (Some(record), Some(route)) = (&mut self.record, plan.route) {
@@ -145,7 +138,7 @@ impl<S: Service> Stream<S> {
         if plan.asks_peer {
             read::identify(connection, &mut head);
         }
-        let has_body = body.is_some();
+        let has_body = self.unread.is_some();
         let request = RequestMeta::of(&head);
         let mut place = plan.place;
         if let Place::Inline = place {
@@ -168,14 +161,14 @@ impl<S: Service> Stream<S> {
             &head,
             asked_terms(&connection.protocol.service, (&plan.place, &place), &head),
         );
-        let Some(body) = body else {
+        if !has_body {
             return self.pass_on(connection, asked, request);
-        };
+        }
         // What is answered from the head alone comes before anything that is said of the body.
         let of_listener = connection.protocol.limits.body_bytes_max;
         match plan.body.bytes_max(of_listener, &head)? {
-            Some(bytes_max) => self.begin_body(connection, asked, body, bytes_max),
-            None => self.begin_upload(connection, asked, body),
+            Some(bytes_max) => self.begin_body(connection, asked, bytes_max),
+            None => self.begin_upload(connection, asked),
         }
     }
 
@@ -206,10 +199,11 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         (head, terms): (&Head<'_>, Asked<'_>),
-        body: RecvStream,
         bytes_max: u64,
     ) -> Result<(), Fault> {
-        let incoming = self.arrives(connection, head, body, BodyMode::Buffered);
+        let Some(incoming) = self.arrives(connection, head, BodyMode::Buffered) else {
+            return Ok(());
+        };
         incoming.pending.body_bytes_max = bytes_max;
         let names = &mut connection.thread.names;
         incoming.pending.builder.fill(head, names)?;
@@ -226,7 +220,6 @@ impl<S: Service> Stream<S> {
         &mut self,
         connection: &mut Connection<'_, S>,
         (head, terms): (&Head<'_>, Asked<'_>),
-        body: RecvStream,
     ) -> Result<(), Fault> {
         let Some(mut job) = connection.job() else {
             self.refuse(connection);
@@ -242,20 +235,21 @@ impl<S: Service> Stream<S> {
             return Err(fault);
         }
         let terms = self.agree(connection, terms, &mut job.builder);
-        self.arrives(connection, head, body, BodyMode::Streamed);
+        self.arrives(connection, head, BodyMode::Streamed);
         job.begin_upload(self.id, RequestMeta::of(head));
         job.agree(terms.without_time(), connection.turn());
         self.dispatch(connection, job);
         Ok(())
     }
 
+    /// The body is read from now on. `None`: there is none.
     fn arrives(
         &mut self,
         connection: &mut Connection<'_, S>,
         head: &Head<'_>,
-        body: RecvStream,
         mode: BodyMode,
-    ) -> &mut Incoming {
+    ) -> Option<&mut Incoming> {
+        let body = self.unread.take()?;
         let mut pending = connection.thread.pending_body.pop().unwrap_or_default();
         pending.begin(RequestMeta::of(head), head, mode);
         if pending.owes_continue {
@@ -265,13 +259,13 @@ impl<S: Service> Stream<S> {
             let _told = self.respond.send_informational(go_on);
             pending.owes_continue = false;
         }
-        self.incoming.insert(Incoming {
+        Some(self.incoming.insert(Incoming {
             body,
             pending,
             waiting: None,
             unreleased: 0,
             is_ended: false,
-        })
+        }))
     }
 
     /// Takes what has arrived of the body. True: `h2` has something to write.
@@ -282,7 +276,7 @@ impl<S: Service> Stream<S> {
         if self.tunneled.is_some() {
             return self.receive_tunnel(connection);
         }
-        let mut has_news = false;
+        let mut has_news = self.drop_unread(connection);
         while self.is_arriving()
             && let Some(incoming) = &mut self.incoming
         {
@@ -328,6 +322,26 @@ impl<S: Service> Stream<S> {
             }
         }
         Ok(has_news)
+    }
+
+    /// Takes what comes of a body that nothing reads, and opens the windows for more. True: `h2`
+    /// has something to write.
+    fn drop_unread(&mut self, connection: &Connection<'_, S>) -> bool {
+        let mut has_news = false;
+        while let Some(body) = &mut self.unread
+            && let Poll::Ready(data) = body.poll_data(&mut context())
+        {
+            let Some(Ok(data)) = data else {
+                self.unread = None;
+                break;
+            };
+            // A stream that is gone has given them back already.
+            let _released = body.flow_control().release_capacity(data.len());
+            let turn = connection.turn();
+            self.pace.received(data.len(), turn, connection.limits());
+            has_news = true;
+        }
+        has_news
     }
 
     /// The body is complete: sends the request to the workers.
@@ -405,7 +419,7 @@ impl Incoming {
     }
 
     /// Opens the windows for what was taken.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         let bytes = std::mem::take(&mut self.unreleased);
         // A stream that is gone has given them back already.
         let _released = self.body.flow_control().release_capacity(bytes);

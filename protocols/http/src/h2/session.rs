@@ -356,15 +356,20 @@ impl<S: Service> Session<S> {
         if let Some((end, phase)) = self.deadline(connection) {
             return connection.phase_until(phase, end);
         }
-        let is_within_head = self.has_part || self.frames.is_within_head();
-        let phase = match self.has_asked || connection.leaving() {
-            _ if !self.streams.is_empty() => Phase::Work,
-            true if !is_within_head => Phase::Idle,
-            _ => Phase::Head,
-        };
+        let phase = self.phase(connection);
         match had_streams {
             true => connection.restart_phase(phase),
             false => connection.phase(phase),
+        }
+    }
+
+    /// What the connection waits for where no stream has a deadline.
+    fn phase(&self, connection: &Connection<'_, S>) -> Phase {
+        let is_within_head = self.has_part || self.frames.is_within_head();
+        match self.has_asked || connection.leaving() {
+            _ if !self.streams.is_empty() => Phase::Work,
+            true if !is_within_head => Phase::Idle,
+            _ => Phase::Head,
         }
     }
 
@@ -454,12 +459,14 @@ impl<S: Service> Session<S> {
         true
     }
 
-    /// After a deadline: until the next one, or the same phase again, which the engine asks for.
-    pub(super) fn goes_on(&self, connection: &mut Connection<'_, S>, phase: Phase) {
+    /// After a deadline: until the next one, or a phase that begins now, which the engine asks for.
+    pub(super) fn goes_on(&self, connection: &mut Connection<'_, S>) {
         match self.deadline(connection) {
             Some((end, phase)) => connection.phase_until(phase, end),
-            None if phase == Phase::Timed => connection.restart_phase(Phase::Work),
-            None => connection.restart_phase(phase),
+            None => {
+                let phase = self.phase(connection);
+                connection.restart_phase(phase);
+            }
         }
     }
 

@@ -7,7 +7,9 @@
 //! - S3: each stream has the deadlines that a connection of HTTP/1 has: for a body, for a client
 //!   that opens no window, for one that is to see that there is somebody. What another stream does
 //!   moves none of them.
-//! - S4: what is dropped here is ours or knows how to drop what a program has made.
+//! - S4: an answer arrives although its client sends on: what comes of a body that is not read is
+//!   thrown away until its end, for as long as a connection lingers (RFC 9113 section 8.1).
+//! - S5: what is dropped here is ours or knows how to drop what a program has made.
 
 use std::time::Duration;
 
@@ -37,6 +39,10 @@ pub(crate) struct Stream<S: Service> {
     pub(super) id: u32,
     pub(super) respond: SendResponse<Bytes>,
     pub(super) incoming: Option<Incoming>,
+    /// A body that nothing reads, or nothing yet, until its end.
+    pub(super) unread: Option<RecvStream>,
+    /// Since when the answer is sent, while more comes of the body.
+    lingers_since: Option<Duration>,
     /// The client's side of a tunnel that is asked for.
     pub(super) asked_tunnel: Option<RecvStream>,
     pub(super) tunneled: Option<Box<Tunneled>>,
@@ -81,11 +87,13 @@ pub(super) struct Incoming {
 }
 
 impl<S: Service> Stream<S> {
-    pub(super) fn new(respond: SendResponse<Bytes>, turn: Turn) -> Self {
+    pub(super) fn new(respond: SendResponse<Bytes>, body: Option<RecvStream>, turn: Turn) -> Self {
         Self {
             id: respond.stream_id().as_u32(),
             respond,
             incoming: None,
+            unread: body,
+            lingers_since: None,
             asked_tunnel: None,
             tunneled: None,
             job: Home::Nothing,
@@ -128,7 +136,8 @@ impl<S: Service> Stream<S> {
 
     /// Whether there is nothing more to do.
     pub(super) fn is_over(&self) -> bool {
-        (self.is_cut || self.sent.is_complete) && !matches!(self.job, Home::Away)
+        let is_done = self.is_cut || self.sent.is_complete && self.unread.is_none();
+        is_done && !matches!(self.job, Home::Away)
     }
 
     /// Whether its client has wanted no answer, or no more of it.
@@ -141,8 +150,16 @@ impl<S: Service> Stream<S> {
         self.incoming.as_ref().is_some_and(|it| !it.is_ended) && !self.is_cut
     }
 
+    /// Whether the answer is sent, and what its client still sends is thrown away.
+    fn lingers(&self) -> bool {
+        self.sent.is_complete && self.unread.is_some()
+    }
+
     /// What it waits for of its client. A client that has no window to send in is not waited for.
     fn awaited(&self) -> Phase {
+        if self.lingers() {
+            return Phase::Body;
+        }
         let has_window = self.incoming.as_ref().is_some_and(|it| it.unreleased == 0);
         if self.is_arriving() && has_window {
             Phase::Body
@@ -165,6 +182,9 @@ impl<S: Service> Stream<S> {
         if has_sent || restarts || self.phase != phase {
             (self.phase, self.pace) = (phase, Pace::begin(turn));
         }
+        if self.lingers() {
+            self.lingers_since.get_or_insert(turn.now());
+        }
     }
 
     /// What it waits for, and when the time for that is over.
@@ -177,8 +197,13 @@ impl<S: Service> Stream<S> {
         {
             return Some((end, Phase::Timed));
         }
+        let limits = connection.limits();
+        if let Some(since) = self.lingers_since {
+            let end = self.pace.linger_end(since, connection.draining(), limits);
+            return Some((end, Phase::Timed));
+        }
         let time = connection.time_of(self.phase)?;
-        Some((self.pace.end(time, connection.limits()), self.phase))
+        Some((self.pace.end(time, limits), self.phase))
     }
 
     /// That time is over.
@@ -198,6 +223,11 @@ impl<S: Service> Stream<S> {
                 defer::take_back(connection, work);
             }
             return self.resume_deferred(connection);
+        }
+        if self.lingers() {
+            // `h2` resets the stream without an error then.
+            self.unread = None;
+            return;
         }
         match self.phase {
             Phase::Body => self.fault(connection, Fault::BodyTimeout),
@@ -286,7 +316,7 @@ impl<S: Service> Stream<S> {
     pub(super) fn cut(&mut self, connection: &mut Connection<'_, S>) {
         self.is_cut = true;
         (self.watched, self.awaited) = (None, None);
-        self.sending = None;
+        (self.sending, self.unread) = (None, None);
         (self.tunneled, self.asked_tunnel) = (None, None);
         match std::mem::take(&mut self.job) {
             Home::Nothing => self.drop_body(connection),
@@ -311,12 +341,18 @@ impl<S: Service> Stream<S> {
         };
     }
 
-    /// No more is taken of the body. Its client is told when the reply is sent (RFC 9113 section
-    /// 8.1): `h2` resets the stream without an error then.
+    /// No more is read of the body (S4).
     pub(super) fn drop_body(&mut self, connection: &mut Connection<'_, S>) {
-        if let Some(incoming) = self.incoming.take() {
-            connection.thread.recycle_pending_body(incoming.pending);
+        let Some(mut incoming) = self.incoming.take() else {
+            return;
+        };
+        if !incoming.is_ended && !self.is_cut {
+            let waiting = incoming.waiting.take().map_or(0, |data| data.len());
+            incoming.unreleased += waiting;
+            incoming.release();
+            self.unread = Some(incoming.body);
         }
+        connection.thread.recycle_pending_body(incoming.pending);
     }
 
     /// Answers what cannot be served, or cuts off what is with a worker.

@@ -18,7 +18,9 @@ use h2::Reason;
 use h2::client::Builder;
 
 use crate::h2_client::Peer;
-use crate::h2_frames::{END_HEADERS, END_STREAM, HEADERS, frame, frames, greeting};
+use crate::h2_frames::{
+    END_HEADERS, END_STREAM, GET, HEADERS, RESET, frame, frames, greeting, whole_frames,
+};
 
 const SEEDS: u64 = 10;
 const DATA: u8 = 0;
@@ -199,6 +201,56 @@ fn sim_a_length_that_is_too_long_is_refused_before_the_body_and_a_body_that_is()
             peer.until(&mut server, |peer| peer.reply(index).status.is_some());
             let found = peer.reply(index).status.map(|it| it.as_u16());
             assert_eq!(found, Some(status));
+        }
+    });
+}
+
+/// The answer comes at once; its stream is reset when the client has been silent, not before.
+#[test]
+fn sim_a_refused_body_is_thrown_away_until_its_end_or_a_silence() {
+    const PIECE: [u8; 16_000] = [b'x'; 16_000];
+    const PIECES: usize = 100;
+    each_seed(SEEDS, |seed| {
+        for is_silent in [false, true] {
+            let mut conditions = Conditions::rough(seed);
+            conditions.limits.linger_timeout = Duration::from_secs(2);
+            let http = service(&Parts::default()).limits(Limits {
+                body_bytes_max: 5000,
+                ..Limits::default()
+            });
+            let mut server = TestServer::new(conditions, http);
+            let client = server.connect();
+            let block = b"\x83\x86\x41\x01h\x04\x05/echo\x0f\x0d\x071600000";
+            let head = frame(HEADERS, END_HEADERS, 1, block);
+            client.write(&[greeting(), head].concat());
+            server.settle();
+            let mut heard = client.read();
+            let count = |heard: &[u8], kind, stream| {
+                let frames = whole_frames(heard).into_iter();
+                let such = frames.filter(|it| it.kind == kind && it.stream == stream);
+                such.count()
+            };
+            assert_eq!(count(&heard, HEADERS, 1), 1, "the answer");
+            for piece in 1..=PIECES {
+                server.advance(Duration::from_millis(100));
+                server.settle();
+                heard.extend(client.read());
+                assert_eq!(count(&heard, RESET, 1), 0, "at piece {piece}");
+                let is_last = piece == PIECES && !is_silent;
+                let flags = if is_last { END_STREAM } else { 0 };
+                client.write(&frame(DATA, flags, 1, &PIECE));
+            }
+            if is_silent {
+                server.run_until(|| {
+                    heard.extend(client.read());
+                    count(&heard, RESET, 1) == 1
+                });
+            }
+            client.write(&frame(HEADERS, END_STREAM | END_HEADERS, 3, GET));
+            server.settle();
+            heard.extend(client.read());
+            assert_eq!(count(&heard, HEADERS, 3), 1, "the connection lives");
+            assert_eq!(count(&heard, RESET, 1), usize::from(is_silent));
         }
     });
 }
