@@ -20,6 +20,7 @@ use super::bounds::UNHELD_BYTES_MAX;
 use super::stream::{Home, Stream};
 use crate::encode::{self, Bounded, REFUSAL, ReplyFraming};
 use crate::exchange::State;
+use crate::fault::Fault;
 use crate::feed::{Fed, Receiver};
 use crate::limits::SCRATCH_KEPT_MAX;
 use crate::message::Body;
@@ -77,6 +78,15 @@ impl Sending {
 }
 
 impl<S: Service> Stream<S> {
+    /// Whether this reply would open a tunnel that there is not: any 2xx does (RFC 9110 section
+    /// 9.3.6).
+    fn opens_no_tunnel(&self, reply: &Outgoing) -> bool {
+        let status = StatusCode::from_u16(reply.status());
+        self.asked_tunnel.is_some()
+            && !reply.is_upgrade()
+            && status.is_ok_and(|status| status.is_success())
+    }
+
     /// Sends a reply that was made on this thread, or a whole one of a worker.
     pub(super) fn reply(&mut self, connection: &mut Connection<'_, S>, mut reply: Outgoing) {
         if let Some(pending) = reply.take_pending() {
@@ -85,6 +95,9 @@ impl<S: Service> Stream<S> {
             };
             job.begin_deferred(self.id, reply.request, pending);
             return self.defer(connection, job);
+        }
+        if self.opens_no_tunnel(&reply) {
+            return self.fault(connection, Fault::Tunnel);
         }
         if matches!(reply.body, Body::Reader(_)) {
             let Some(mut job) = connection.job() else {
@@ -116,6 +129,10 @@ impl<S: Service> Stream<S> {
             write::recycle(connection, job);
             return self.reset(connection, Reason::INTERNAL_ERROR);
         };
+        if !reply.is_begun() && self.opens_no_tunnel(&reply) {
+            write::recycle(connection, job);
+            return self.fault(connection, Fault::Tunnel);
+        }
         write::pass_note(connection, &mut job);
         if job.state == State::Answered && job.chunk.is_none() && !reply.is_begun() {
             write::recycle(connection, job);
@@ -181,7 +198,10 @@ impl<S: Service> Stream<S> {
         let next = reply.take_upgrade().and_then(|upgrade| upgrade.take());
         let tunnel = match (next, self.asked_tunnel.take()) {
             (Some(Next::Stream(tunnel)), Some(body)) => Some((tunnel, body)),
-            _ => None,
+            (_, body) => {
+                self.unread = self.unread.take().or(body);
+                None
+            }
         };
         let whole = head_bytes(connection, &mut reply);
         let thread = &mut connection.thread;

@@ -10,6 +10,7 @@ use http::header;
 use http::uri::Authority;
 use http::{Method, request};
 
+use crate::chars;
 use crate::fault::Fault;
 
 /// Whether it asks for a tunnel: extended CONNECT (RFC 8441 section 4).
@@ -21,7 +22,7 @@ pub(super) fn asks_tunnel(request: &request::Parts) -> bool {
 ///
 /// # Errors
 /// It names two hosts, or has no path (RFC 9113 section 8.3.1), or has a space at an end of a value
-/// (section 8.2.1): the text would hide both.
+/// or a protocol that is no token (section 8.2.1): the text would hide these.
 pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Result<(), Fault> {
     let uri = &request.uri;
     let authority = uri.authority().map(Authority::as_str);
@@ -41,6 +42,9 @@ pub(super) fn request_head(out: &mut Vec<u8>, request: &request::Parts) -> Resul
         out.extend_from_slice(word.as_bytes());
     }
     if let Some(protocol) = tunnel {
+        if !chars::is_token_word(protocol.as_str().as_bytes()) {
+            return Err(Fault::HeaderValue);
+        }
         line(out, "connection", b"Upgrade");
         line(out, "upgrade", protocol.as_str().as_bytes());
     }

@@ -144,6 +144,11 @@ fn tunnels() -> Vec<Case> {
             [only(&[connect, protocol, SCHEME, AUTHORITY])] => refused;
         "RFC 8441 4" "a protocol without a scheme":
             [only(&[connect, protocol, PATH, AUTHORITY])] => refused;
+        "8.2.1" "a protocol that is more than a word":
+            [only(&[connect, (":protocol", "x\r\nreferer: y"), SCHEME, PATH, AUTHORITY])]
+            => &[Answer(1, 400, 0)];
+        "RFC 9110 9.3.6" "a tunnel to what is none":
+            [only(&[connect, protocol, SCHEME, PATH, AUTHORITY])] => &[Answer(1, 501, 0)];
     }
 }
 
