@@ -247,22 +247,15 @@ impl Output {
             return Taken::Next { has_file: false };
         }
         self.seal();
-        let mut first = self.segments.iter().take(SEGMENTS_MAX);
-        let file = first.find_map(|segment| match segment {
-            Segment::File(range) => Some(range),
-            _ => None,
-        });
+        if let Some((window, next)) = self.unasked() {
+            return Taken::Asks(window, next);
+        }
+        let file = self.first_file();
         let has_file = file.is_some();
-        let mut at_hand = match (file, self.window) {
-            (None, _) => 0,
-            (Some(range), Window::AtHand) => range.bytes().min(FILE_WINDOW_BYTES),
-            (Some(_), Window::Reading) => return Taken::Reading,
-            (Some(range), Window::Unasked | Window::Waits) => {
-                let (window, mut next) = (range.front(FILE_WINDOW_BYTES), range.clone());
-                next.advance(window.bytes());
-                return Taken::Asks(window, next.front(FILE_WINDOW_BYTES));
-            }
-        };
+        if has_file && self.window == Window::Reading {
+            return Taken::Reading;
+        }
+        let mut at_hand = file.map_or(0, |range| range.bytes().min(FILE_WINDOW_BYTES));
         while let Some(segment) = self.segments.pop_front() {
             let most = match segment {
                 Segment::File(_) => at_hand,
@@ -287,6 +280,26 @@ impl Output {
         }
         self.window = Window::Unasked;
         Taken::Next { has_file }
+    }
+
+    /// The first file that the next send reaches.
+    fn first_file(&self) -> Option<&FileRange> {
+        let mut first = self.segments.iter().take(SEGMENTS_MAX);
+        first.find_map(|segment| match segment {
+            Segment::File(range) => Some(range),
+            _ => None,
+        })
+    }
+
+    /// The window that is to be asked for before anything can be sent, and the one after it.
+    pub(crate) fn unasked(&self) -> Option<(FileRange, FileRange)> {
+        if let Window::Reading | Window::AtHand = self.window {
+            return None;
+        }
+        let file = self.first_file()?;
+        let (window, mut next) = (file.front(FILE_WINDOW_BYTES), file.clone());
+        next.advance(window.bytes());
+        Some((window, next.front(FILE_WINDOW_BYTES)))
     }
 
     /// Whether the kernel takes more of it at a time from now on; true: that is new.
@@ -315,13 +328,11 @@ impl Output {
         self.window = Window::Reading;
     }
 
-    /// It has read them; false: nothing was awaited.
-    pub(crate) fn has_read(&mut self) -> bool {
-        match self.window {
-            Window::Reading => self.window = Window::AtHand,
-            Window::Unasked | Window::Waits | Window::AtHand => return false,
+    /// It has read it, if that is still awaited.
+    pub(crate) fn has_read(&mut self) {
+        if self.window == Window::Reading {
+            self.window = Window::AtHand;
         }
-        true
     }
 
     /// Has `take` make what it will of the first queued bytes, `bytes_max` or as many as lie in so

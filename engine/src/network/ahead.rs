@@ -27,17 +27,19 @@ use super::thread::{Event, Network};
 const READS_AHEAD_MAX: usize = 64;
 
 impl<D: Driver> Event<'_, D> {
-    /// Sends a window of a file if it is at hand, or has it read first.
+    /// Notes that a window of a file is at hand, or has it read, now or when fewer others are. True:
+    /// it is at hand.
     #[cold]
-    pub(super) fn ask_for(&mut self, window: FileRange, next: FileRange) {
+    pub(super) fn ask_for(&mut self, window: FileRange, next: FileRange) -> bool {
         if self.thread.driver.is_at_hand(&window) {
             self.connection.output_mut().is_at_hand();
-            return self.send_now();
+            return true;
         }
         let wakes = &self.thread.common.wakes;
         if wakes.reading() >= READS_AHEAD_MAX {
             self.connection.output_mut().waits_for_disk();
-            return self.wait(Wait::Disk);
+            self.wait(Wait::Disk);
+            return false;
         }
         self.connection.output_mut().is_reading();
         // Also if that panics.
@@ -48,18 +50,19 @@ impl<D: Driver> Event<'_, D> {
             drop((window, next));
             drop(reading);
         });
+        false
     }
 }
 
 impl<D: Driver> Network<D> {
-    /// Sends what has been read ahead, and has others read in its place.
+    /// Notes what has been read ahead, and has others read in its place. Each is sent as its event
+    /// ends, by the rule for long sends (`send.rs`): all that a disk brings at once is more than a
+    /// turn sends.
     pub(super) fn take_reads(&mut self) {
         let wakes = Arc::clone(&self.thread.common.wakes);
         for index in wakes.read.indices() {
             self.on(wakes.read.take(index), |event| {
-                if event.connection.output_mut().has_read() && event.connection.may_send() {
-                    event.send_now();
-                }
+                event.connection.output_mut().has_read();
             });
         }
         for _ in 0..self.thread.waits.len(Wait::Disk) {
@@ -70,8 +73,8 @@ impl<D: Driver> Network<D> {
                 return;
             };
             self.on(key, |event| {
-                if event.connection.may_send() && event.connection.output().has_waiting() {
-                    event.send_now();
+                if let Some((window, next)) = event.connection.output().unasked() {
+                    event.ask_for(window, next);
                 }
             });
         }

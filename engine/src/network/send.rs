@@ -68,7 +68,11 @@ impl<D: Driver> Event<'_, D> {
                 }
                 self.send_list(bytes);
             }
-            Taken::Asks(window, next) => self.ask_for(window, next),
+            Taken::Asks(window, next) => {
+                if self.ask_for(window, next) {
+                    self.send_now();
+                }
+            }
             Taken::Reading => {}
         }
     }

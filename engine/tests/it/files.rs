@@ -1,15 +1,17 @@
 //! Ranges of files on a simulated server: each byte once and in order, or the connection ends.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flatpath::files::{FileRange, OpenFile};
+use flatpath::files::{FileRange, OpenFile, SentFile};
 use flatpath::prompt::FileSystem;
-use flatpath::simulation::{Conditions, SimulatedServer};
+use flatpath::simulation::{Client, Conditions, SimulatedServer};
 use flatpath::{Context, Protocol, Received};
 use flatpath_driver::simulation::{ClientState, Fault, each_seed};
 
@@ -25,7 +27,7 @@ fn content() -> Vec<u8> {
 
 /// Sends ranges of one file for each byte that it gets, with words around them.
 struct Ranges {
-    file: Arc<OpenFile>,
+    file: Arc<dyn SentFile>,
     ranges: Vec<Range<u64>>,
 }
 
@@ -35,6 +37,13 @@ impl Ranges {
         Ranges {
             file: Arc::new(OpenFile::new(file, system, *b"file", None)),
             ranges: ranges.to_vec(),
+        }
+    }
+
+    fn on(disk: &Arc<Disk>, range: Range<u64>) -> Ranges {
+        Ranges {
+            file: Arc::clone(disk) as _,
+            ranges: vec![range],
         }
     }
 
@@ -74,6 +83,52 @@ impl Protocol for Ranges {
         Received::NeedMore {
             consumed: input.len(),
         }
+    }
+}
+
+/// A file on a disk, which is asked each time and says what it has brought.
+struct Disk {
+    file: File,
+    has_brought: AtomicBool,
+    asked: AtomicUsize,
+    read: AtomicUsize,
+}
+
+impl Disk {
+    fn with(content: &[u8]) -> Arc<Disk> {
+        Arc::new(Disk {
+            file: file_of(content),
+            has_brought: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
+            read: AtomicUsize::new(0),
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// How often a turn may ask for what is not at hand, of all connections of these tests.
+const ASKED_MAX: usize = 10_000;
+
+impl SentFile for Disk {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn is_at_hand(&self, _: Range<u64>) -> bool {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        assert!(asked < ASKED_MAX, "connections that wait for a disk spin");
+        self.has_brought.load(Ordering::Relaxed)
+    }
+
+    fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn broke_off(&self, cause: &io::Error) {
+        panic!("the disk has all of it: {cause}");
     }
 }
 
@@ -157,6 +212,74 @@ fn all_who_ask_at_once_for_what_is_not_at_hand_are_served_in_turn() {
         assert!(came.iter().all(|bytes| *bytes == expected), "{came:?}");
         assert!(server.world().injected().count(Fault::NotAtHand) > 0);
     });
+}
+
+/// A server, and more clients than are read ahead for at a time, each of which has asked for what is
+/// more than a turn sends of all together.
+fn crowd(disk: &Arc<Disk>, part: u64) -> (SimulatedServer, Vec<Client>) {
+    let server = SimulatedServer::new(Conditions::calm(1), Ranges::on(disk, 0..part));
+    let clients: Vec<_> = (0..80).map(|_| server.connect()).collect();
+    for client in &clients {
+        client.write(b"x");
+    }
+    (server, clients)
+}
+
+/// Until each connection has asked for its first window, and no worker has read one.
+fn all_ask(server: &mut SimulatedServer, disk: &Disk, connections: usize) {
+    for _ in 0..1_000 {
+        if disk.asked() >= connections {
+            return;
+        }
+        server.turn_without_workers();
+    }
+    panic!("{} of {connections} have asked", disk.asked());
+}
+
+#[test]
+fn connections_that_wait_for_a_slow_disk_take_no_turns() {
+    let disk = Disk::with(&content());
+    let (mut server, clients) = crowd(&disk, 150_000);
+    all_ask(&mut server, &disk, clients.len());
+    for _ in 0..100 {
+        server.turn_without_workers();
+    }
+    assert_eq!(disk.asked(), clients.len(), "and waits for the disk");
+    let mut came = vec![0; clients.len()];
+    for _ in 0..1_000 {
+        server.turn();
+        for (bytes, client) in came.iter_mut().zip(&clients) {
+            *bytes += client.read().len();
+        }
+    }
+    assert!(came.iter().all(|bytes| *bytes == 150_009), "{came:?}");
+    // Those that had to wait for another's reading have asked twice.
+    assert_eq!(disk.asked(), clients.len() + 16);
+    assert_eq!(disk.read.load(Ordering::Relaxed), clients.len());
+}
+
+/// By the rule for long sends, whether a worker has read them or the disk has by itself.
+#[test]
+fn what_a_disk_brings_at_once_is_sent_turn_by_turn() {
+    let disk = Disk::with(&content());
+    let (mut server, clients) = crowd(&disk, 150_000);
+    all_ask(&mut server, &disk, clients.len());
+    disk.has_brought.store(true, Ordering::Relaxed);
+    let mut is_served = vec![false; clients.len()];
+    let mut most = 0;
+    for _ in 0..200 {
+        server.turn();
+        let mut begun = 0;
+        for (is_served, client) in is_served.iter_mut().zip(&clients) {
+            let has_come = !client.read().is_empty();
+            begun += usize::from(has_come && !*is_served);
+            *is_served |= has_come;
+        }
+        most = most.max(begun);
+    }
+    assert!(is_served.iter().all(|is_served| *is_served));
+    // 1 MiB, and the one that exceeds it.
+    assert!(most <= 1024 * 1024 / 150_000 + 1, "{most} begin in one turn");
 }
 
 #[test]
