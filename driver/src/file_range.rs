@@ -37,6 +37,13 @@ pub trait SentFile: Send + Sync {
     /// system calls, none of which waits.
     fn is_at_hand(&self, bytes: Range<u64>) -> bool;
 
+    /// Fills `room` with the bytes from `offset` on, without waiting, as
+    /// [`is_at_hand`](SentFile::is_at_hand). False: not all of them, and nothing is to be made of
+    /// the room.
+    fn copy_at_hand(&self, _room: &mut [u8], _offset: u64) -> bool {
+        false
+    }
+
     /// Has these bytes at hand, as far as they are there, and the bytes after them soon. For
     /// threads that may block. A failure is left to whoever sends them.
     fn read_ahead(&self, bytes: Range<u64>, next: Range<u64>);

@@ -8,7 +8,7 @@
 //! that are counted ([`blocking`](crate::blocking)).
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -79,6 +79,13 @@ impl SentFile for OpenFile {
 
     fn is_at_hand(&self, bytes: Range<u64>) -> bool {
         self.system.has_at_hand(self.descriptor(), bytes)
+    }
+
+    fn copy_at_hand(&self, room: &mut [u8], offset: u64) -> bool {
+        let length = room.len();
+        let room = &mut [IoSliceMut::new(room)];
+        let read = self.system.read_cached(self.descriptor(), room, offset);
+        matches!(read, Ok(Some(count)) if count == length)
     }
 
     fn read_ahead(&self, bytes: Range<u64>, next: Range<u64>) {

@@ -123,6 +123,11 @@ impl SentFile for Disk {
         self.has_brought.load(Ordering::Relaxed)
     }
 
+    fn copy_at_hand(&self, room: &mut [u8], offset: u64) -> bool {
+        let has_brought = self.has_brought.load(Ordering::Relaxed);
+        has_brought && self.file.read_exact_at(room, offset).is_ok()
+    }
+
     fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
@@ -283,12 +288,28 @@ fn what_a_disk_brings_at_once_is_sent_turn_by_turn() {
 }
 
 #[test]
+fn a_short_range_that_is_at_hand_is_copied_and_no_other() {
+    let content = content();
+    for (length, is_there) in [(8192, true), (8193, true), (1, true), (1, false)] {
+        let disk = Disk::with(&content);
+        disk.has_brought.store(is_there, Ordering::Relaxed);
+        let ranges = Ranges::on(&disk, 7..7 + length);
+        let expected = ranges.expected(&content);
+        let mut server = SimulatedServer::new(Conditions::calm(1), ranges);
+        assert!(ask(&mut server) == expected, "{length}");
+        let is_sent = length > 8192 || !is_there;
+        assert_eq!(disk.asked(), usize::from(is_sent), "{length}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_read_ends_its_connection_and_no_other() {
     let content = content();
     each_seed(8, |seed| {
         let mut conditions = Conditions::rough(seed);
         conditions.faults = conditions.faults.with(Fault::FileError, 1_000);
-        let ranges = Ranges::of(file_of(&content), &PARTS);
+        let whole = 0..FILE_BYTES as u64;
+        let ranges = Ranges::of(file_of(&content), std::slice::from_ref(&whole));
         let mut server = SimulatedServer::new(conditions, ranges);
         let came = ask(&mut server);
         assert!(came.is_empty() || came == b"head ", "{} bytes", came.len());
