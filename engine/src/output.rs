@@ -22,10 +22,10 @@ use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment, SendList};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::error::NoRoom;
-use crate::limits::SHARED_COPY_BYTES_MAX;
+use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
 /// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
-const FILE_WINDOW_BYTES: u64 = 1024 * 1024;
+const FILE_WINDOW_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
 const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -289,6 +289,17 @@ impl Output {
             Segment::File(range) => Some(range),
             _ => None,
         })
+    }
+
+    /// Has output that waits with a file hold no buffer for the few bytes of a head before it.
+    pub(crate) fn compact(&mut self) {
+        self.seal();
+        if let Some(Segment::File(_)) = self.segments.get(1)
+            && let Some(head @ Segment::Pooled { .. }) = self.segments.front_mut()
+            && let Some(bytes) = head.memory().filter(|it| it.len() <= UNCHARGED_BYTES)
+        {
+            *head = Bytes::copy_from_slice(bytes).into();
+        }
     }
 
     /// The window that is to be asked for before anything can be sent, and the one after it.

@@ -37,11 +37,15 @@ impl<D: Driver> Event<'_, D> {
         }
         let wakes = &self.thread.common.wakes;
         if wakes.reading() >= READS_AHEAD_MAX {
-            self.connection.output_mut().waits_for_disk();
+            let output = self.connection.output_mut();
+            output.waits_for_disk();
+            output.compact();
             self.wait(Wait::Disk);
             return false;
         }
-        self.connection.output_mut().is_reading();
+        let output = self.connection.output_mut();
+        output.is_reading();
+        output.compact();
         // Also if that panics.
         let reading = wakes.reads(self.key);
         call_later(move || {

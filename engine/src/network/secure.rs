@@ -403,7 +403,7 @@ impl<D: Driver> Event<'_, D> {
         let bytes = list.bytes();
         self.connection.output_mut().is_sealed(bytes, moved);
         if bytes > 0 {
-            self.send_list(bytes);
+            self.send_list(bytes, bytes);
         }
     }
 

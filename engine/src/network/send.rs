@@ -24,7 +24,7 @@ use super::user_data::{KIND_SEND, user_data};
 
 /// [`UNSENT_BYTES_MAX`] for a file that is sent from the kernel's cache, of which the kernel makes
 /// no copy: the socket asks for more when half of it is left.
-const FILE_UNSENT_BYTES_MAX: u32 = 1024 * 1024;
+const FILE_UNSENT_BYTES_MAX: u32 = 2 * 1024 * 1024;
 
 /// What a client has read before its socket takes that much.
 const WIDE_AFTER_BYTES: u64 = 2 * 1024 * 1024;
@@ -45,6 +45,7 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         if self.sends_in_turn() {
+            self.connection.output_mut().compact();
             return self.wait(Wait::Send);
         }
         self.send_now();
@@ -63,10 +64,11 @@ impl<D: Driver> Event<'_, D> {
         match self.connection.output_mut().take(list) {
             Taken::Next { has_file } => {
                 let bytes = list.bytes();
-                if bytes > SHORT_SEND_BYTES_MAX {
-                    self.fit_socket(has_file && bytes > UNSENT_BYTES_MAX as usize);
-                }
-                self.send_list(bytes);
+                let taken_bytes = match bytes > SHORT_SEND_BYTES_MAX {
+                    true => self.fit_socket(bytes, has_file),
+                    false => bytes,
+                };
+                self.send_list(bytes, taken_bytes);
             }
             Taken::Asks(window, next) => {
                 if self.ask_for(window, next) {
@@ -79,24 +81,30 @@ impl<D: Driver> Event<'_, D> {
 
     /// Has the kernel take as much at a time as suits what is sent: each time that there is room
     /// again costs a turn, and pages of a file are not copied. But they count as memory of TCP,
-    /// which all have together; so only who has read much gets more.
-    fn fit_socket(&mut self, has_file: bool) {
+    /// which all have together; so only a client that has read much gets more. How many of these
+    /// bytes the socket takes now: all of what is copied, for which there may be room on its way.
+    fn fit_socket(&mut self, bytes: usize, has_file: bool) -> usize {
         let output = self.connection.output_mut();
-        let is_wide = has_file && output.sent_bytes() >= WIDE_AFTER_BYTES;
+        let is_long = has_file && bytes > UNSENT_BYTES_MAX as usize;
+        let is_wide = is_long && output.sent_bytes() >= WIDE_AFTER_BYTES;
+        let unsent_bytes_max = match is_wide {
+            true => FILE_UNSENT_BYTES_MAX,
+            false => UNSENT_BYTES_MAX,
+        };
         if output.widen(is_wide) {
-            let bytes = match is_wide {
-                true => FILE_UNSENT_BYTES_MAX,
-                false => UNSENT_BYTES_MAX,
-            };
             let socket = self.connection.socket();
-            self.thread.driver.set_unsent_max(socket, bytes);
+            self.thread.driver.set_unsent_max(socket, unsent_bytes_max);
+        }
+        match is_long {
+            true => bytes.min(unsent_bytes_max as usize),
+            false => bytes,
         }
     }
 
-    /// Sends what is in the list. The last send of a connection closes the socket in the same
-    /// system call.
-    pub(super) fn send_list(&mut self, bytes: usize) {
-        self.thread.long_send_bytes += bytes;
+    /// Sends what is in the list, of which the socket takes so much in this turn. The last send of a
+    /// connection closes the socket in the same system call.
+    pub(super) fn send_list(&mut self, bytes: usize, taken_bytes: usize) {
+        self.thread.long_send_bytes += taken_bytes;
         let connection = &mut *self.connection;
         let then = if connection.is_at_last_send() {
             AfterSend::Close
