@@ -27,8 +27,8 @@ use super::thread::{Event, Network};
 const READS_AHEAD_MAX: usize = 64;
 
 impl<D: Driver> Event<'_, D> {
-    /// Notes that a window of a file is at hand, or has it read, now or when fewer others are. True:
-    /// it is at hand.
+    /// Notes that a window of a file is at hand, or has it read, now or when fewer others are.
+    /// True: it is at hand.
     #[cold]
     pub(super) fn ask_for(&mut self, window: FileRange, next: FileRange) -> bool {
         if self.thread.driver.is_at_hand(&window) {

@@ -101,8 +101,8 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Sends what is in the list, of which the socket takes so much in this turn. The last send of a
-    /// connection closes the socket in the same system call.
+    /// Sends what is in the list, of which the socket takes `taken_bytes` in this turn. The last
+    /// send of a connection closes the socket in the same system call.
     pub(super) fn send_list(&mut self, bytes: usize, taken_bytes: usize) {
         self.thread.long_send_bytes += taken_bytes;
         let connection = &mut *self.connection;

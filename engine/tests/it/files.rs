@@ -219,8 +219,8 @@ fn all_who_ask_at_once_for_what_is_not_at_hand_are_served_in_turn() {
     });
 }
 
-/// A server, and more clients than are read ahead for at a time, each of which has asked for what is
-/// more than a turn sends of all together.
+/// A server, and more clients than are read ahead for at a time. Each has asked for these bytes,
+/// which are more than a turn sends of all together.
 fn crowd(disk: &Arc<Disk>, part: u64) -> (SimulatedServer, Vec<Client>) {
     let server = SimulatedServer::new(Conditions::calm(1), Ranges::on(disk, 0..part));
     let clients: Vec<_> = (0..80).map(|_| server.connect()).collect();

@@ -5,6 +5,7 @@ mod deadlines;
 mod deferred;
 mod endings;
 mod events;
+mod file_bodies;
 mod order;
 mod parts;
 mod prompt;
