@@ -65,6 +65,7 @@ mod resets;
 mod rolling;
 mod roots;
 mod scarcity;
+mod sent_files;
 mod owners;
 mod owners_elsewhere;
 mod site_settings;
