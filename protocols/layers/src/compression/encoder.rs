@@ -112,6 +112,20 @@ impl Encoder {
         self.writer().flush()
     }
 
+    /// After so many bytes of content without output there is to be a flush: about a millisecond of
+    /// a processor at [`Effort::Balanced`], so that a stream keeps its worker no longer at a time.
+    /// Of sources in Rust it makes gzip's form 0.4 % longer.
+    pub(super) fn silent_bytes_max(&self) -> usize {
+        match self {
+            #[cfg(feature = "brotli")]
+            Self::Brotli(_) => 32 * 1024,
+            #[cfg(feature = "zstd")]
+            Self::Zstd(_) => 256 * 1024,
+            #[cfg(feature = "gzip")]
+            Self::Gzip(_) => 32 * 1024,
+        }
+    }
+
     /// What has been put out since the last time.
     pub(super) fn take_output(&mut self) -> Vec<u8> {
         mem::take(self.output())

@@ -14,10 +14,6 @@ use super::encoder::Encoder;
 /// What is read from the source at once.
 pub(super) const SOURCE_BYTES: usize = 16 * 1024;
 
-/// After so many bytes of the source without output there is a flush: a read is to end, however
-/// well its content can be compressed.
-const SILENT_BYTES_MAX: usize = 256 * 1024;
-
 /// The number of streams, which is bounded.
 #[derive(Clone)]
 pub(super) struct Streams {
@@ -97,8 +93,9 @@ impl Compressed {
             }
             encoder.write(&self.room[..bytes])?;
             silent_bytes += bytes;
-            // The source has no more now: what it had may be waited for.
-            if bytes < self.room.len() || silent_bytes >= SILENT_BYTES_MAX {
+            // The source has no more now: what it had may be waited for. Or it has kept its worker
+            // for long enough, however well it can be compressed.
+            if bytes < self.room.len() || silent_bytes >= encoder.silent_bytes_max() {
                 encoder.flush()?;
             }
             self.output = encoder.take_output();
@@ -157,7 +154,11 @@ mod tests {
                 let before = bytes.load(Ordering::Relaxed);
                 let read = compressed.read(&mut [0; 4096]).expect("it never fails");
                 let taken = bytes.load(Ordering::Relaxed) - before;
-                assert!(read > 0 && taken <= SILENT_BYTES_MAX, "{coding:?}: {taken}");
+                let most = match coding {
+                    ContentCoding::Zstd => 256 * 1024,
+                    _ => 32 * 1024,
+                };
+                assert!(read > 0 && taken <= most, "{coding:?}: {taken}");
             }
         }
     }
