@@ -2,8 +2,9 @@
 //! process copies nothing and holds nothing but the open file.
 //!
 //! The bytes that are sent are those in the pages when the network takes them: a change of the file
-//! until then may be seen, as with every use of `sendfile`. The length is fixed before: a file that
-//! ends early fails the send, which can only end the connection, and nothing is made up.
+//! until then may be seen, as with every use of `sendfile`: of one that is cut short, zeros in the
+//! pages that it loses in part. The length is fixed before: a file that ends early fails the send,
+//! which can only end the connection, and nothing is made up.
 //!
 //! A socket that is full keeps nothing waiting but the range: no pipe, no buffer, no thread.
 //!
