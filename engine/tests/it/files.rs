@@ -265,7 +265,7 @@ fn connections_that_wait_for_a_slow_disk_take_no_turns() {
     let in_use_bytes = server.handle().pool_statistics().in_use_bytes;
     // What comes after its range waits with each.
     let of_ends = 4096 * clients.len();
-    assert_eq!(in_use_bytes as usize, of_ends, "no buffer for a head");
+    assert_eq!(in_use_bytes, of_ends, "no buffer for a head");
     let mut came = vec![0; clients.len()];
     for _ in 0..1_000 {
         server.turn();
