@@ -1,17 +1,26 @@
-//! What the driver's own tests share of the kit, which they do not build: deadlines, and the lines
-//! of what a machine or its kernel does not have.
+//! What the driver's tests, also those in `tests/it`, share of the kit, which they do not build:
+//! deadlines, the lines of what a machine or its kernel does not have, and a process for one
+//! test.
 
-#![allow(unreachable_pub, dead_code, reason = "they are public in the kit")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    unused_imports,
+    reason = "they are public in the kit, and each of the two programs needs some of them"
+)]
 
+#[path = "../../testkit/src/alone.rs"]
+mod alone;
 #[path = "../../testkit/src/deadline.rs"]
 mod deadline;
 #[path = "../../testkit/src/skipped.rs"]
 mod skipped;
 
+pub(crate) use alone::in_child;
 pub(crate) use deadline::patience;
 pub(crate) use skipped::{cannot_run, not_on_this_kernel};
 
-use crate::refusal::{Cause, Refusal};
+use super::{Cause, Refusal};
 
 /// What the kernel gave; nothing where it refused, which is told.
 ///

@@ -1,32 +1,24 @@
 //! What the behaviour tests share: a driver with a listener on the loopback interface, and waiting
 //! with a deadline.
 
-#[path = "../../../../testkit/src/alone.rs"]
-#[expect(unreachable_pub, reason = "it is public in the kit")]
-mod alone;
-#[path = "../../../../testkit/src/deadline.rs"]
-#[expect(unreachable_pub, dead_code, reason = "it is public in the kit")]
-mod deadline;
-#[path = "../../../../testkit/src/skipped.rs"]
-#[expect(unreachable_pub, dead_code, reason = "it is public in the kit")]
-mod skipped;
 pub(crate) mod echo;
+#[path = "../../../src/testing.rs"]
+mod testing;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-pub(crate) use alone::in_child;
 use bytes::Bytes;
-pub(crate) use deadline::patience;
 use flatpath_driver::epoll::Epoll;
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
     AfterSend, Cause, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
     SendList, Socket,
 };
-pub(crate) use skipped::{cannot_run, not_on_this_kernel};
+use testing::given;
+pub(crate) use testing::{in_child, patience};
 
 /// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test.
 /// A case that is missing in the list is an unused function, and refused by the lints.
@@ -68,25 +60,11 @@ pub(crate) struct OnUringInterrupting;
 pub(crate) struct OnUringSingle;
 pub(crate) struct OnEpoll;
 
-fn uring(made: Result<Uring, Refusal>) -> Option<Uring> {
-    let refusal = match made {
-        Ok(uring) => return Some(uring),
-        Err(refusal) => refusal,
-    };
-    match refusal.cause {
-        cause if cause.is_resource() => panic!("{refusal}"),
-        // The newest feature of any driver that a test asks for.
-        Cause::Unsupported => not_on_this_kernel(refusal.step, (6, 1)),
-        _ => cannot_run(&refusal.to_string()),
-    }
-    None
-}
-
 impl Make for OnUring {
     type Driver = Uring;
 
     fn make(config: &DriverConfig) -> Option<Uring> {
-        uring(Uring::new(config))
+        given(Uring::new(config))
     }
 }
 
@@ -94,7 +72,7 @@ impl Make for OnUringCooperative {
     type Driver = Uring;
 
     fn make(config: &DriverConfig) -> Option<Uring> {
-        uring(Uring::with_task_run(config, TaskRun::Cooperative))
+        given(Uring::with_task_run(config, TaskRun::Cooperative))
     }
 }
 
@@ -102,7 +80,7 @@ impl Make for OnUringInterrupting {
     type Driver = Uring;
 
     fn make(config: &DriverConfig) -> Option<Uring> {
-        uring(Uring::with_task_run(config, TaskRun::Interrupting))
+        given(Uring::with_task_run(config, TaskRun::Interrupting))
     }
 }
 
