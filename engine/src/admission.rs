@@ -482,7 +482,7 @@ impl Admission {
         bound: Bound,
         now_ns: u64,
         price: Price,
-        limit: impl FnOnce() -> String,
+        limit: &dyn Fn() -> String,
     ) {
         self.episodes[bound as usize].note(now_ns, price, limit);
     }

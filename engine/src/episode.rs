@@ -202,7 +202,7 @@ impl BoundEpisode {
     }
 
     /// The bound was met; `limit` says where it lies.
-    pub(crate) fn note(&mut self, now_ns: u64, price: Price, limit: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, now_ns: u64, price: Price, limit: &dyn Fn() -> String) {
         // Logs the end of an episode that is over before the next one begins.
         self.end(now_ns);
         if self.episode.begins_at(now_ns) {
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn an_episode_ends_after_quiet_and_begins_anew() {
-        let limit = || "all in use".to_owned();
+        let limit = &|| "all in use".to_owned();
         let mut episode = BoundEpisode::new("places");
         assert_eq!(episode.end_ns(), None);
         for now_ns in [5, 6, QUIET_NS] {

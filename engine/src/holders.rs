@@ -436,12 +436,7 @@ impl Holders {
     }
 
     /// An address, or a listener, has more than its share; `who` says which one.
-    pub(crate) fn note_excess(
-        &mut self,
-        excess: Excess,
-        now_ns: u64,
-        who: impl FnOnce() -> String,
-    ) {
+    pub(crate) fn note_excess(&mut self, excess: Excess, now_ns: u64, who: &dyn Fn() -> String) {
         let episode = match excess {
             Excess::Address => &mut self.address_excess,
             Excess::Listener => &mut self.listener_excess,

@@ -3,6 +3,17 @@
 //! It is here because each layer has errors, and this is the lowest that all of them use. A derive
 //! would build six crates for them.
 
+use std::fmt;
+
+/// `write!` for each case of [`impl_error`](crate::impl_error): inlined there, it would be a hundred
+/// lines for the compiler's back end each time.
+#[cold]
+#[inline(never)]
+#[doc(hidden)]
+pub fn write(formatter: &mut fmt::Formatter<'_>, words: fmt::Arguments<'_>) -> fmt::Result {
+    formatter.write_fmt(words)
+}
+
 /// Makes a type an error: for each case the words of its `Display`, as in `format!`, with their
 /// values in parentheses where a name is not enough; and after `source` the cases that have a
 /// cause.
@@ -44,7 +55,10 @@ macro_rules! impl_error {
         impl $(<$parameter: ::std::fmt::Display>)? ::std::fmt::Display for $error $(<$parameter>)? {
             fn fmt(&self, formatter: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 match self {
-                    $($case => ::std::write!(formatter, $words $(, $($value),+)?),)+
+                    $($case => $crate::errors::write(
+                        formatter,
+                        ::std::format_args!($words $(, $($value),+)?),
+                    ),)+
                 }
             }
         }

@@ -49,6 +49,9 @@
 //! fails. What none of these does: look at a clock, or grow without a bound. Two enter the kernel:
 //! an idle [`worker_pool`] parks, and the end of a [`pool`] has all processors fence.
 
+/// Public for what [`impl_error`] expands to.
+#[doc(hidden)]
+pub mod errors;
 /// The locks and the condition variable of the crates above.
 pub mod lock {
     pub use crate::sync::{Condition, Guard, Lock, ReadWriteLock};
@@ -70,7 +73,6 @@ mod barrier;
 mod buffer;
 mod charge;
 mod depot;
-mod errors;
 mod handle;
 mod links;
 mod memory;

@@ -10,6 +10,7 @@
 //!
 //! Cost: without a panic, a call that is not inlined.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `act`; `None` when it panicked.
@@ -19,11 +20,17 @@ pub fn contain<R>(act: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-                std::mem::forget(second);
-            }
+            drop_payload(payload);
             None
         }
+    }
+}
+
+/// Once for all types that [`contain`] is compiled for.
+#[cold]
+fn drop_payload(payload: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second);
     }
 }
 

@@ -212,7 +212,7 @@ fn a_thread_without_descriptors_has_fewer_places_for_a_while() {
     let mut admission = admission(4, &[usize::MAX]);
     assert_eq!(admission.places(100, 50), 50);
     admission.no_descriptor(40);
-    admission.note(Bound::Descriptors, 5, Price::Refused, || "none".into());
+    admission.note(Bound::Descriptors, 5, Price::Refused, &|| "none".into());
     assert_eq!(admission.places(100, 50), 40 - DESCRIPTORS_SPARE);
     admission.end_episodes(6);
     assert!(admission.places(100, 50) < 40, "not yet");

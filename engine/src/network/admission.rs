@@ -78,7 +78,7 @@ impl<D: Driver> Network<D> {
             return true;
         }
         let (own, max) = (admission.connections_of(address), load.max);
-        let limit = || format!("one has {own} of {max} on this network thread, its share");
+        let limit = &|| format!("one has {own} of {max} on this network thread, its share");
         self.pays(Payers::Address(address), key, (Bound::Addresses, limit))
     }
 
@@ -92,7 +92,7 @@ impl<D: Driver> Network<D> {
             return true;
         };
         let name = self.listeners[usize::from(number)].protocol.name();
-        let limit = || format!("{name} has {max} on this network thread");
+        let limit = &|| format!("{name} has {max} on this network thread");
         let is_paid = self.pays(Payers::Listener(number), key, (Bound::Listeners, limit));
         if !is_paid {
             self.refuse_connection(key);
@@ -109,7 +109,7 @@ impl<D: Driver> Network<D> {
         if self.thread.admission.connections_of(address) <= max {
             return;
         }
-        let limit = || format!("one has {max} on this network thread");
+        let limit = &|| format!("one has {max} on this network thread");
         if !self.pays(Payers::Address(address), key, (Bound::Addresses, limit)) {
             self.refuse_connection(key);
         }
@@ -121,7 +121,7 @@ impl<D: Driver> Network<D> {
         &mut self,
         payers: Payers,
         newcomer: Key,
-        (bound, limit): (Bound, impl FnOnce() -> String),
+        (bound, limit): (Bound, &dyn Fn() -> String),
     ) -> bool {
         let now_ns = self.thread.now_ns();
         let rests = resting(&mut self.connections);
@@ -228,7 +228,7 @@ impl<D: Driver> Network<D> {
         let victim = self.longest_resting(0);
         let price = price_of(victim.is_some());
         let (open, now_ns) = (self.open_connections(), self.thread.now_ns());
-        let limit = || format!("accept says {errno} with {open} connections open");
+        let limit = &|| format!("accept says {errno} with {open} connections open");
         let admission = &mut self.thread.admission;
         admission.note(Bound::Descriptors, now_ns, price, limit);
         admission.no_descriptor(open);
@@ -294,7 +294,7 @@ impl<D: Driver> Network<D> {
         let load = self.load();
         let admission = &mut self.thread.admission;
         let (counted, max) = (admission.counted(load), load.max);
-        let limit = || format!("{counted} of {max} on this network thread");
+        let limit = &|| format!("{counted} of {max} on this network thread");
         admission.note(Bound::Places, load.now_ns, price, limit);
     }
 }

@@ -87,7 +87,7 @@ impl<D: Driver> Event<'_, D> {
         match excess {
             Excess::Address => {
                 counters.address_share_stalls.add(1);
-                let who = || match peer_of(&self.thread.driver, self.connection) {
+                let who = &|| match peer_of(&self.thread.driver, self.connection) {
                     Some(peer) => format!("from {}", peer.ip()),
                     None => "from an unknown address".into(),
                 };
@@ -96,7 +96,7 @@ impl<D: Driver> Event<'_, D> {
             Excess::Listener => {
                 counters.listener_share_stalls.add(1);
                 let name = self.listener.protocol.name();
-                let who = || format!("at listener {name}");
+                let who = &|| format!("at listener {name}");
                 holders.note_excess(excess, now_ns, who);
             }
         }

@@ -100,7 +100,7 @@ impl<D: Driver> Network<D> {
     /// The connection that has lasted longest of those whose address pays for what is missing, as
     /// far as `LASTING_STEPS_MAX` steps show.
     fn longest_of_excess(&mut self, missing: Missing) -> Option<Key> {
-        self.longest_lasting(|network, key, connection| {
+        self.longest_lasting(&|network, key, connection| {
             let common = &network.thread.common;
             let cells = connection.holds.cells;
             let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
@@ -111,7 +111,7 @@ impl<D: Driver> Network<D> {
 
     /// The same of those whose address has more than its share of the places for connections.
     pub(super) fn longest_of_crowd(&mut self) -> Option<Key> {
-        self.longest_lasting(|network, key, _| {
+        self.longest_lasting(&|network, key, _| {
             let admission = &network.thread.admission;
             admission.has_crowd(admission.address(key.index), network.load())
         })
@@ -119,7 +119,7 @@ impl<D: Driver> Network<D> {
 
     /// The same of those that hold memory, and whose address holds more of it than one on average.
     pub(super) fn longest_of_heavy(&mut self) -> Option<Key> {
-        self.longest_lasting(|network, key, connection| {
+        self.longest_lasting(&|network, key, connection| {
             let common = &network.thread.common;
             let holdings = &common.shared.holdings;
             common.held_bytes(key.index) > 0 && holdings.is_above_average(connection.holds.cells)
@@ -128,7 +128,7 @@ impl<D: Driver> Network<D> {
 
     fn longest_lasting(
         &mut self,
-        pays: impl Fn(&Network<D>, Key, &Connection) -> bool,
+        pays: &dyn Fn(&Network<D>, Key, &Connection) -> bool,
     ) -> Option<Key> {
         let last = self.thread.common.lasting.last()?;
         for _ in 0..LASTING_STEPS_MAX {
@@ -179,7 +179,7 @@ impl<D: Driver> Network<D> {
             .connections
             .get(key)
             .and_then(|connection| peer_of(&self.thread.driver, connection));
-        let from = || match peer {
+        let from = &|| match peer {
             Some(peer) => format!("{} has more than its share", peer.ip()),
             None => "one has more than its share".into(),
         };
