@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-/// `write!` for each case of [`impl_error`](crate::impl_error): inlined there, it would be a hundred
-/// lines for the compiler's back end each time.
+/// `write!` for each case of [`impl_error`](crate::impl_error): inlined there, it would be a
+/// hundred lines for the compiler's back end each time.
 #[cold]
 #[inline(never)]
 #[doc(hidden)]
