@@ -405,66 +405,75 @@ fn hang(running: &Running) -> (EventWatch, Sender<()>) {
     (watch, end)
 }
 
+/// Runs a test body with each driver of the old server and of those after it, all at the same time:
+/// a server waits for a second for one that hangs.
+fn on_each_pair(body: impl Fn(DriverChoice, DriverChoice) + Sync) {
+    let body = &body;
+    std::thread::scope(|scope| {
+        on_both(|of_old| {
+            on_both(|of_next| {
+                scope.spawn(move || body(of_old, of_next));
+            });
+        });
+    });
+}
+
 #[test]
 fn an_old_server_that_hangs_keeps_no_client_from_the_new_one() {
-    on_both(|of_old| {
-        on_both(|of_next| {
-            let place = tempfile::tempdir().expect("a directory");
-            let path = place.path().join("next");
-            let old = server(of_old, "127.0.0.1:0").start();
-            let old = wait_at(&path, None, old.expect("it starts"));
-            let at = address(&old.running);
+    on_each_pair(|of_old, of_next| {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("next");
+        let old = server(of_old, "127.0.0.1:0").start();
+        let old = wait_at(&path, None, old.expect("it starts"));
+        let at = address(&old.running);
+        expect_served(at);
+        let takeover = ask_at(&path);
+        let (watch, end) = hang(&old.running);
+        let next = start_with(&takeover, of_next, at);
+        let next = wait_at(&path, Some(takeover), next);
+        for _ in 0..20 {
             expect_served(at);
-            let takeover = ask_at(&path);
-            let (watch, end) = hang(&old.running);
-            let next = start_with(&takeover, of_next, at);
-            let next = wait_at(&path, Some(takeover), next);
-            for _ in 0..20 {
-                expect_served(at);
-            }
-            drop((watch, end));
-            old.running.wait().expect("it has handed over");
-            drop(old.handover);
-            for _ in 0..20 {
-                expect_served(at);
-            }
-            next.end();
-        });
+        }
+        drop((watch, end));
+        old.running.wait().expect("it has handed over");
+        drop(old.handover);
+        for _ in 0..20 {
+            expect_served(at);
+        }
+        next.end();
     });
 }
 
 /// The server between them has ended when the first one still hangs, whose accept is armed.
 #[test]
 fn an_old_server_that_hangs_keeps_no_client_from_the_one_after_the_next() {
-    on_both(|of_old| {
-        on_both(|of_last| {
-            let place = tempfile::tempdir().expect("a directory");
-            let path = place.path().join("next");
-            let old = server(of_old, "127.0.0.1:0").start();
-            let old = wait_at(&path, None, old.expect("it starts"));
-            let at = address(&old.running);
+    on_each_pair(|of_old, of_last| {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("next");
+        let old = server(of_old, "127.0.0.1:0").start();
+        let old = wait_at(&path, None, old.expect("it starts"));
+        let at = address(&old.running);
+        let takeover = ask_at(&path);
+        let (watch, end) = hang(&old.running);
+        let next = start_with(&takeover, of_last, at);
+        let mut next = wait_at(&path, Some(takeover), next);
+        for _ in 0..2 {
             let takeover = ask_at(&path);
-            let (watch, end) = hang(&old.running);
-            let next = start_with(&takeover, of_last, at);
-            let mut next = wait_at(&path, Some(takeover), next);
-            for _ in 0..2 {
-                let takeover = ask_at(&path);
-                let last = start_with(&takeover, of_last, at);
-                let last = wait_at(&path, Some(takeover), last);
-                let before = std::mem::replace(&mut next, last);
-                before.running.wait().expect("it has handed over");
-                drop(before.handover);
-                for _ in 0..20 {
-                    expect_served(at);
-                }
-            }
-            drop((watch, end));
-            old.running.wait().expect("it has handed over");
-            drop(old.handover);
+            let last = start_with(&takeover, of_last, at);
+            let last = wait_at(&path, Some(takeover), last);
+            let before = std::mem::replace(&mut next, last);
+            before.running.wait().expect("it has handed over");
+            drop(before.handover);
             for _ in 0..20 {
                 expect_served(at);
             }
-            next.end();
-        });
+        }
+        drop((watch, end));
+        old.running.wait().expect("it has handed over");
+        drop(old.handover);
+        for _ in 0..20 {
+            expect_served(at);
+        }
+        next.end();
     });
 }
