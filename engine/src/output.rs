@@ -14,8 +14,9 @@
 //!
 //! Cost: O(1) per write, plus the copy.
 
+mod to_memory;
+
 use std::collections::VecDeque;
-use std::io;
 
 use bytes::Bytes;
 use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment, SendList};
@@ -25,7 +26,7 @@ use crate::error::NoRoom;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
 /// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
-const FILE_WINDOW_BYTES: u64 = 2 * 1024 * 1024;
+const FILE_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
 const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -55,8 +56,8 @@ enum Window {
     Waits,
     /// A worker reads it.
     Reading,
-    /// Its bytes are at hand.
-    AtHand,
+    /// So many bytes of it are at hand, as far as the file has them.
+    AtHand(u32),
 }
 
 /// The outcome of [`Output::take`].
@@ -247,15 +248,10 @@ impl Output {
             return Taken::Next { has_file: false };
         }
         self.seal();
-        if let Some((window, next)) = self.unasked() {
-            return Taken::Asks(window, next);
-        }
-        let file = self.first_file();
-        let has_file = file.is_some();
-        if has_file && self.window == Window::Reading {
-            return Taken::Reading;
-        }
-        let mut at_hand = file.map_or(0, |range| range.bytes().min(FILE_WINDOW_BYTES));
+        let (has_file, mut at_hand) = match self.at_hand() {
+            Ok(bytes) => (bytes.is_some(), bytes.unwrap_or(0)),
+            Err(first) => return first,
+        };
         while let Some(segment) = self.segments.pop_front() {
             let most = match segment {
                 Segment::File(_) => at_hand,
@@ -282,6 +278,21 @@ impl Output {
         Taken::Next { has_file }
     }
 
+    /// How much of the first file is at hand, if one is among what the next send takes.
+    ///
+    /// # Errors
+    /// What is to be known first, or is awaited.
+    pub(crate) fn at_hand(&self) -> Result<Option<u64>, Taken> {
+        if let Some((window, next)) = self.unasked() {
+            return Err(Taken::Asks(window, next));
+        }
+        match (self.first_file(), self.window) {
+            (None, _) => Ok(None),
+            (Some(range), Window::AtHand(bytes)) => Ok(Some(range.bytes().min(bytes.into()))),
+            (Some(_), _) => Err(Taken::Reading),
+        }
+    }
+
     /// The first file that the next send reaches.
     fn first_file(&self) -> Option<&FileRange> {
         let mut first = self.segments.iter().take(SEGMENTS_MAX);
@@ -304,13 +315,13 @@ impl Output {
 
     /// The window that is to be asked for before anything can be sent, and the one after it.
     pub(crate) fn unasked(&self) -> Option<(FileRange, FileRange)> {
-        if let Window::Reading | Window::AtHand = self.window {
+        if let Window::Reading | Window::AtHand(_) = self.window {
             return None;
         }
-        let file = self.first_file()?;
-        let (window, mut next) = (file.front(FILE_WINDOW_BYTES), file.clone());
+        let (file, most) = (self.first_file()?, FILE_WINDOW_BYTES.into());
+        let (window, mut next) = (file.front(most), file.clone());
         next.advance(window.bytes());
-        Some((window, next.front(FILE_WINDOW_BYTES)))
+        Some((window, next.front(most)))
     }
 
     /// Whether the kernel takes more of it at a time from now on; true: that is new.
@@ -320,7 +331,7 @@ impl Output {
 
     /// The first window of the first file is at hand.
     pub(crate) fn is_at_hand(&mut self) {
-        self.window = Window::AtHand;
+        self.window = Window::AtHand(FILE_WINDOW_BYTES);
     }
 
     /// It is to be read, and others are first.
@@ -342,48 +353,8 @@ impl Output {
     /// It has read it, if that is still awaited.
     pub(crate) fn has_read(&mut self) {
         if self.window == Window::Reading {
-            self.window = Window::AtHand;
+            self.is_at_hand();
         }
-    }
-
-    /// Has `take` make what it will of the first queued bytes, `bytes_max` or as many as lie in so
-    /// many segments as a send has, for connections with TLS. What is in a pipe is read to memory
-    /// first. How many bytes it was; [`Output::is_sealed`] follows.
-    ///
-    /// # Errors
-    /// A pipe cannot be read; a file never is: none is queued for such connections.
-    pub(crate) fn take_front(
-        &mut self,
-        bytes_max: usize,
-        take: impl FnOnce(&[&[u8]]),
-    ) -> io::Result<usize> {
-        self.seal();
-        let (mut content, mut bytes) = ([&[][..]; SEGMENTS_MAX], 0);
-        for segment in self.segments.iter_mut().take(SEGMENTS_MAX) {
-            segment.empty_pipe()?;
-            if matches!(segment, Segment::File(_)) {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-        }
-        for (place, segment) in content.iter_mut().zip(&self.segments) {
-            let memory = segment.memory().unwrap_or_default();
-            *place = &memory[..memory.len().min(bytes_max - bytes)];
-            bytes += place.len();
-        }
-        take(&content);
-        let mut left = bytes;
-        while left > 0
-            && let Some(segment) = self.segments.front_mut()
-        {
-            let taken = segment.len().min(left);
-            segment.advance(taken);
-            left -= taken;
-            if segment.is_empty() {
-                self.segments.pop_front();
-            }
-        }
-        self.waiting_bytes -= bytes;
-        Ok(bytes)
     }
 
     /// So many bytes are in flight now, which were made of so many.

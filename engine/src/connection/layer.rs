@@ -94,15 +94,16 @@ impl Secured {
         }
     }
 
-    /// The last words, if all that is to be sent before them is sealed.
-    pub(crate) fn take_last_words(&mut self, all_is_sealed: bool) -> Option<Vec<u8>> {
+    /// The last words, if all that is to be sent before them is sealed; how long they are in the
+    /// room, or 0.
+    pub(crate) fn put_last_words(&mut self, room: &mut [u8], all_is_sealed: bool) -> usize {
         let alert = match self.end {
             End::Wanted if all_is_sealed => Alert::CLOSE_NOTIFY,
             End::Refused(alert) => alert,
-            End::No | End::Wanted | End::Sealed => return None,
+            End::No | End::Wanted | End::Sealed => return 0,
         };
         self.end = End::Sealed;
-        self.records.last_words(alert)
+        self.records.last_words(alert, room).unwrap_or(0)
     }
 
     /// Whether there is anything to send beside output.

@@ -13,11 +13,20 @@ use std::sync::Arc;
 use flatpath_driver::Piece;
 
 use crate::phase::Phase;
-use crate::tls::Records;
+use crate::tls::{OVERHEAD_BYTES_MAX, Records};
 use crate::tls_terms::TlsTerms;
 
 use super::Connection;
 use super::layer::{Front, Secured};
+
+/// What [`Connection::seal`] has made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sealed {
+    /// Bytes to send, from the begin of the room on.
+    pub(crate) bytes: usize,
+    /// Queued bytes that they were made of.
+    pub(crate) moved: usize,
+}
 
 impl Connection {
     /// A handshake is complete: from now on the socket carries records.
@@ -38,37 +47,49 @@ impl Connection {
             .is_some_and(|rare| rare.secured.is_some())
     }
 
-    /// Makes the records of the next send, which `put` takes one by one: of at most `bytes_max`
-    /// queued bytes. How many bytes it was; `None` where nothing more can be sent, and what `put`
-    /// was given is to be sent to nobody.
-    pub(crate) fn seal(&mut self, bytes_max: usize, mut put: impl FnMut(Vec<u8>)) -> Option<usize> {
+    /// Makes the records of the next send, in a room for them: of at most `bytes_max` queued bytes,
+    /// and of a file no more than is at hand. `None` where nothing more can be sent: what is in the
+    /// room then is not to be sent.
+    pub(crate) fn seal(&mut self, room: &mut [u8], bytes_max: usize) -> Option<Sealed> {
         let secured = self.rare.as_mut()?.secured.as_deref_mut()?;
         let output = &mut self.output;
-        let mut moved = 0;
+        let mut made = Sealed::default();
         if secured.clear_bytes > 0 {
-            let clear = output.take_front(secured.clear_bytes, |bytes| put(bytes.concat()));
-            moved = clear.ok()?;
-            secured.clear_bytes -= moved;
+            let most = secured.clear_bytes.min(bytes_max);
+            made.moved = output.take_front(&mut room[..most]).ok()?;
+            made.bytes = made.moved;
+            secured.clear_bytes -= made.moved;
             if secured.clear_bytes > 0 {
-                return Some(moved);
+                return Some(made);
             }
         }
         if secured.refused().is_some() {
             output.drop_waiting();
         } else {
-            let mut sealed = secured.records.answer(&mut put);
-            let content = output.take_front(bytes_max, |content| {
-                if sealed.is_ok() {
-                    sealed = secured.records.seal(content, &mut put);
+            let records = &mut secured.records;
+            made.bytes += records.answer(&mut room[made.bytes..]).ok()?;
+            while made.moved < bytes_max && output.has_waiting() {
+                // The last words have room after it, and what `make_ready` may put before it.
+                let left = room
+                    .len()
+                    .saturating_sub(made.bytes + 2 * OVERHEAD_BYTES_MAX);
+                if records.content_place(left).is_empty() {
+                    break;
                 }
-            });
-            moved += content.ok()?;
-            sealed.ok()?;
+                made.bytes += records.make_ready(&mut room[made.bytes..]).ok()?;
+                let room = &mut room[made.bytes..][..left];
+                let mut place = records.content_place(left);
+                place.end = place.end.min(place.start + bytes_max - made.moved);
+                let content_bytes = output.take_front(&mut room[place]).ok()?;
+                if content_bytes == 0 {
+                    break;
+                }
+                made.bytes += records.seal(room, content_bytes).ok()?;
+                made.moved += content_bytes;
+            }
         }
-        if let Some(words) = secured.take_last_words(!output.has_waiting()) {
-            put(words);
-        }
-        Some(moved)
+        made.bytes += secured.put_last_words(&mut room[made.bytes..], !output.has_waiting());
+        Some(made)
     }
 
     /// The stream has ended where its sender has more to say or to hear, and has not said that it

@@ -6,15 +6,15 @@ use super::Io;
 use crate::limits::SHARED_COPY_BYTES_MAX;
 
 impl Io<'_> {
-    /// Whether ranges of files may be queued: not where records or another connection take the
-    /// output, which is read to memory first.
+    /// Whether ranges of files may be queued: not where another connection takes the output.
     pub fn sends_files(&self) -> bool {
-        !self.connection.is_indirect()
+        !self.connection.is_becoming()
     }
 
     /// Queues a range of a file: the kernel sends it from its cache, without a copy, window by
-    /// window, and nothing is held meanwhile but the open file. What is not in the cache is read by
-    /// workers first. It counts as output until it is sent, so what comes after a long one stalls.
+    /// window, and nothing is held meanwhile but the open file. With TLS it is read to where its
+    /// records are sealed. What is not in the cache is read by workers first. It counts as output
+    /// until it is sent, so what comes after a long one stalls.
     ///
     /// A range of up to 8 KiB that is in the cache is copied now, and leaves with the bytes before
     /// it: one system call to read it costs less than one to send it by itself.

@@ -8,22 +8,21 @@
 //! offered.
 //!
 //! Out: a send takes up to [`SEAL_BYTES_MAX`] of what is queued and seals it; the rest stays
-//! content until the next. The records are copied to one pooled buffer: rustls allocates each, and
-//! if they were kept until they are sent the allocator would ask the kernel for fresh pages all the
-//! time (a MiB took a third longer). If there is no buffer, [`SEAL_BYTES_MIN`] go without, so that
-//! output always moves.
+//! content until the next. It is copied to one pooled buffer, each record to its place, and sealed
+//! there; a file is read there, once its window is at hand as without TLS (`ahead.rs`). If there is
+//! no buffer, [`SEAL_BYTES_MIN`] go without, so that output always moves.
 //!
 //! The end: close_notify goes with the last record, and FIN with both. A stream that ends without
 //! one was cut off by somebody, so its connection is aborted: but for one that ends between two
 //! requests, where nothing could be cut off. Clients end so, curl after HTTP/2 among them.
 
 use bytes::Bytes;
-use flatpath_driver::{Driver, Piece, Segment};
+use flatpath_driver::{Driver, Piece};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
-use crate::connection::Closing;
+use crate::connection::{Closing, Sealed};
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX};
-use crate::output::whole;
+use crate::output::{Taken, whole};
 use crate::phase::Phase;
 use crate::tls::{Alert, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
 use crate::waits::Wait;
@@ -365,42 +364,60 @@ impl<D: Driver> Event<'_, D> {
             // Something was written after the end.
             return self.connection.drop_output();
         }
+        if self.awaits_disk() {
+            return;
+        }
         if self.sends_in_turn() {
             return self.wait(Wait::Send);
         }
         self.send_sealed();
     }
 
+    /// Whether nothing can be sent before a file was read: but for the reason of an end.
+    fn awaits_disk(&mut self) -> bool {
+        self.connection.output().awaits_disk()
+            && (self.connection.secured()).is_some_and(|secured| secured.refused().is_none())
+    }
+
     /// Seals and sends: the records lie in one buffer, if there is one.
     pub(super) fn send_sealed(&mut self) {
+        let is_refused = self.connection.is_refused();
+        match self.connection.output().at_hand() {
+            Err(Taken::Asks(window, next)) if !is_refused => {
+                if !self.ask_for(window, next) {
+                    return;
+                }
+            }
+            Err(_) if !is_refused => return,
+            _ => {}
+        }
         self.thread.thaws(self.key.index);
         let waiting_bytes = self.connection.output().waiting_bytes();
-        let mut bytes_max = waiting_bytes.min(SEAL_BYTES_MAX);
-        let mut buffer = self.take_sealing_buffer(bytes_max + RECORDS_MAX * OVERHEAD_BYTES_MAX);
-        if buffer.is_none() {
-            bytes_max = bytes_max.min(SEAL_BYTES_MIN);
-        }
-        let mut others = Vec::new();
-        let put = |record: Vec<u8>| match &mut buffer {
-            Some(buffer) if others.is_empty() && buffer.room() >= record.len() => {
-                buffer.append(&record);
+        let bytes_max = waiting_bytes.min(SEAL_BYTES_MAX);
+        let room_bytes = bytes_max + RECORDS_MAX * OVERHEAD_BYTES_MAX;
+        let made = match self.take_sealing_buffer(room_bytes) {
+            Some(mut buffer) => {
+                let room = &mut buffer.overwrite_mut()[..room_bytes];
+                self.connection.seal(room, bytes_max).map(|made| {
+                    buffer.advance(made.bytes);
+                    (made, whole(buffer))
+                })
             }
-            _ => others.push(Bytes::from(record)),
+            None => {
+                let bytes_max = bytes_max.min(SEAL_BYTES_MIN);
+                let mut room = vec![0; bytes_max + RECORDS_MAX * OVERHEAD_BYTES_MAX];
+                self.connection.seal(&mut room, bytes_max).map(|made| {
+                    room.truncate(made.bytes);
+                    (made, Bytes::from(room).into())
+                })
+            }
         };
-        let Some(moved) = self.connection.seal(bytes_max, put) else {
+        let Some((Sealed { bytes, moved }, records)) = made else {
             // Nothing more can be said.
             return self.connection.close(Closing::Abort);
         };
-        let list = &mut self.thread.list;
-        let buffer = buffer.filter(|buffer| !buffer.is_empty()).map(whole);
-        for segment in buffer
-            .into_iter()
-            .chain(others.into_iter().map(Segment::from))
-        {
-            let pushed = list.push(segment);
-            debug_assert!(pushed.is_ok(), "a buffer, or as many as a small send has");
-        }
-        let bytes = list.bytes();
+        let pushed = self.thread.list.push(records);
+        debug_assert!(pushed.is_ok(), "an empty list has room");
         self.connection.output_mut().is_sealed(bytes, moved);
         if bytes > 0 {
             self.send_list(bytes, bytes);

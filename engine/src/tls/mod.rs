@@ -7,6 +7,7 @@
 //! | `tickets.rs`    | sessions that a client resumes at several servers             |
 //! | `session.rs`    | a handshake, as rustls makes it                               |
 //! | `records.rs`    | the record layer of an established connection                 |
+//! | `sealing.rs`    | how one record is sealed                                      |
 //!
 //! The protocol that connections begin with is above these: `handshakes.rs`.
 //!
@@ -16,6 +17,7 @@
 mod clients;
 mod config;
 mod records;
+mod sealing;
 mod session;
 mod tickets;
 

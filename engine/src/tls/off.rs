@@ -51,19 +51,23 @@ impl Records {
         match *self {}
     }
 
-    pub(crate) fn seal(
-        &mut self,
-        _content: &[&[u8]],
-        _put: &mut impl FnMut(Vec<u8>),
-    ) -> Result<(), Alert> {
+    pub(crate) fn content_place(&self, _room_bytes: usize) -> Range<usize> {
         match *self {}
     }
 
-    pub(crate) fn answer(&mut self, _put: &mut impl FnMut(Vec<u8>)) -> Result<(), Alert> {
+    pub(crate) fn make_ready(&mut self, _room: &mut [u8]) -> Result<usize, Alert> {
         match *self {}
     }
 
-    pub(crate) fn last_words(&mut self, _alert: Alert) -> Option<Vec<u8>> {
+    pub(crate) fn seal(&mut self, _room: &mut [u8], _content_bytes: usize) -> Result<usize, Alert> {
+        match *self {}
+    }
+
+    pub(crate) fn answer(&mut self, _room: &mut [u8]) -> Result<usize, Alert> {
+        match *self {}
+    }
+
+    pub(crate) fn last_words(&mut self, _alert: Alert, _room: &mut [u8]) -> Option<usize> {
         match *self {}
     }
 }

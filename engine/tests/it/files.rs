@@ -358,3 +358,128 @@ fn a_file_that_has_become_shorter_ends_its_connection_and_no_other() {
         assert_eq!(ask(&mut server).len(), FILE_BYTES + 9, "another is served");
     });
 }
+
+/// The same where records are made of what is read.
+#[cfg(feature = "tls")]
+mod secured {
+    use std::cell::Cell;
+
+    use flatpath_driver::simulation::Faults;
+
+    use super::*;
+    use crate::tls_client::{End, TURNS_MAX, VERSIONS, server_config};
+
+    const SEEDS: u64 = 6;
+
+    /// A client that has shaken hands and asked for all.
+    fn asked(server: &mut SimulatedServer, version: usize) -> End {
+        let mut end = End::new(server, version);
+        for _ in 0..TURNS_MAX {
+            step(server, &mut end);
+            if !end.tls.tls.is_handshaking() {
+                end.tls.say(b"x");
+                return end;
+            }
+        }
+        panic!("no handshake");
+    }
+
+    fn step(server: &mut SimulatedServer, end: &mut End) {
+        let said = end.tls.take();
+        if !said.is_empty() && end.client.state() == ClientState::Open {
+            end.client.write(&said);
+        }
+        server.turn();
+        server.advance(Duration::from_micros(100));
+        end.tls.feed(&end.client.read());
+    }
+
+    /// What it hears until the server has ended the connection.
+    fn heard(server: &mut SimulatedServer, end: &mut End) -> Vec<u8> {
+        for _ in 0..TURNS_MAX {
+            step(server, end);
+            if end.client.state() != ClientState::Open {
+                (0..1_000).for_each(|_| step(server, end));
+                return std::mem::take(&mut end.tls.heard);
+            }
+        }
+        panic!("the connection does not end: {}", end.tls.heard.len());
+    }
+
+    fn conditions(seed: u64, fault: Fault, permille: u16) -> Conditions {
+        let mut dice = flatpath_driver::simulation::Random::new(seed);
+        let faults = Faults::none().with(fault, permille);
+        Conditions {
+            tls: Some(server_config()),
+            ..Conditions::drawn(seed, &mut dice, faults)
+        }
+    }
+
+    #[test]
+    fn each_byte_is_sealed_once_and_in_order_also_where_it_is_not_at_hand() {
+        let content = content();
+        let struck = Cell::new(0);
+        each_seed(SEEDS, |seed| {
+            for version in 0..VERSIONS.len() {
+                let ranges = Ranges::of(file_of(&content), &PARTS);
+                let (expected, file) = (ranges.expected(&content), Arc::clone(&ranges.file));
+                let conditions = conditions(seed, Fault::NotAtHand, 400);
+                let mut server = SimulatedServer::new(conditions, ranges);
+                server.world().set_window_bytes(WINDOW_BYTES);
+                let mut end = asked(&mut server, version);
+                let all = heard(&mut server, &mut end);
+                assert!(all == expected, "{} of {} bytes", all.len(), expected.len());
+                assert!(end.tls.was_told_of_the_end(), "cut off");
+                let count = server.world().injected().count(Fault::NotAtHand);
+                struck.set(struck.get() + count);
+                assert_eq!(Arc::strong_count(&file), 2, "nothing else holds the file");
+            }
+        });
+        assert!(struck.get() > 0);
+    }
+
+    #[test]
+    fn a_file_that_has_become_shorter_ends_its_connection_visibly() {
+        let content = content();
+        each_seed(SEEDS, |seed| {
+            let file = file_of(&content);
+            let writer = file.try_clone().expect("a clone");
+            let whole = 0..FILE_BYTES as u64;
+            let ranges = Ranges::of(file, std::slice::from_ref(&whole));
+            let mut server = SimulatedServer::new(conditions(seed, Fault::NotAtHand, 300), ranges);
+            let mut end = asked(&mut server, 0);
+            writer.set_len(FILE_BYTES as u64 / 2).expect("cut");
+            let came = heard(&mut server, &mut end);
+            assert!(came.len() <= 5 + FILE_BYTES / 2, "nothing is made up");
+            assert!(came[5.min(came.len())..] == content[..came.len().saturating_sub(5)]);
+            assert!(!end.tls.was_told_of_the_end(), "it looks whole");
+            writer.write_all_at(&content, 0).expect("written");
+            let mut other = asked(&mut server, 0);
+            let all = heard(&mut server, &mut other).len();
+            assert_eq!(all, FILE_BYTES + 9, "another is served");
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_holds_one_buffer_of_records() {
+        let content = content();
+        let whole = 0..FILE_BYTES as u64;
+        let ranges = Ranges::of(file_of(&content), std::slice::from_ref(&whole));
+        let mut server = SimulatedServer::new(conditions(1, Fault::NotAtHand, 0), ranges);
+        server.world().set_window_bytes(4096);
+        let mut end = asked(&mut server, 0);
+        let said = end.tls.take();
+        end.client.write(&said);
+        for _ in 0..2_000 {
+            server.turn();
+            server.advance(Duration::from_micros(100));
+        }
+        let classes = server.handle().figures().pool.classes;
+        let held: usize = classes.iter().map(|class| class.in_use_bytes).sum();
+        // And the smallest one has what comes after the file.
+        assert!((1..=68 * 1024).contains(&held), "{held} bytes");
+        end.client.abort();
+        server.drain();
+        server.end(TURNS_MAX);
+    }
+}

@@ -7,6 +7,7 @@ use rustls::crypto::ring::cipher_suite::{
 };
 
 use super::*;
+use rustls::CipherSuiteCommon;
 
 const SUITES: [SupportedCipherSuite; 4] = [
     TLS13_AES_256_GCM_SHA384,
@@ -48,9 +49,25 @@ fn pair(suite: SupportedCipherSuite) -> [Records; 2] {
     })
 }
 
+/// Room for one record.
+fn room() -> Vec<u8> {
+    vec![0xaa; PLAINTEXT_BYTES_MAX + OVERHEAD_BYTES_MAX]
+}
+
+/// Seals content as one stream, in records that are as long as can be.
 fn seal(records: &mut Records, content: &[&[u8]]) -> Result<Vec<u8>, Alert> {
-    let mut all = Vec::new();
-    records.seal(content, &mut |record| all.extend(record))?;
+    let (mut all, mut room, content) = (Vec::new(), room(), content.concat());
+    let mut rest = &content[..];
+    while !rest.is_empty() {
+        let ready = records.make_ready(&mut room)?;
+        all.extend_from_slice(&room[..ready]);
+        let place = records.content_place(room.len());
+        let (first, others) = rest.split_at(rest.len().min(place.len()));
+        room[place][..first.len()].copy_from_slice(first);
+        let sealed = records.seal(&mut room, first.len())?;
+        all.extend_from_slice(&room[..sealed]);
+        rest = others;
+    }
     Ok(all)
 }
 
@@ -62,7 +79,10 @@ fn open(records: &mut Records, mut sealed: Vec<u8>) -> Result<Vec<u8>, Alert> {
 }
 
 fn message(records: &mut Records, kind: ContentType, content: &[u8]) -> Vec<u8> {
-    records.seal_one(kind, content.into()).expect("sealed")
+    let mut room = room();
+    let sealed = records.seal_words(kind, content, &mut room);
+    room.truncate(sealed.expect("sealed"));
+    room
 }
 
 #[test]
@@ -90,17 +110,14 @@ fn model_what_is_opened_is_what_was_sealed() {
 fn records_are_as_few_as_can_be_and_no_longer_than_is_said() {
     for suite in SUITES {
         let [mut ours, theirs] = pair(suite);
-        let mut count = 0;
         let content = vec![7; PLAINTEXT_BYTES_MAX * 2 + 1];
-        let sealed = ours.seal(&[&content], &mut |record| {
-            count += 1;
-            assert!(record.len() <= PLAINTEXT_BYTES_MAX + OVERHEAD_BYTES_MAX);
-            assert_eq!(
-                theirs.whole(&record).map(|(whole, _)| whole),
-                Ok(record.len())
-            );
-        });
-        assert_eq!((sealed, count), (Ok(()), 3));
+        let sealed = seal(&mut ours, &[&content]).expect("sealed");
+        assert_eq!(ours.sealing.sequence, 3);
+        assert!(sealed.len() <= content.len() + 3 * OVERHEAD_BYTES_MAX);
+        assert_eq!(
+            theirs.whole(&sealed).map(|(whole, _)| whole),
+            Ok(sealed.len())
+        );
     }
 }
 
@@ -186,7 +203,7 @@ fn keys_are_changed_before_they_are_used_up() {
                     assert!(!ours.is_13() && word == b"two");
                     assert_eq!(alert, Alert::CLOSE_NOTIFY);
                     // There is room for the last words.
-                    assert!(ours.last_words(alert).is_some());
+                    assert!(ours.last_words(alert, &mut room()).is_some());
                 }
             }
         }
@@ -195,7 +212,7 @@ fn keys_are_changed_before_they_are_used_up() {
         }
         ours.sealing.sequence = limit;
         assert_eq!(
-            ours.last_words(Alert::CLOSE_NOTIFY),
+            ours.last_words(Alert::CLOSE_NOTIFY, &mut room()),
             None,
             "no nonce is left"
         );
@@ -216,9 +233,9 @@ fn an_update_that_is_asked_for_is_answered_once_and_before_the_next_content() {
         assert_eq!(open(&mut ours, asked), Ok(Vec::new()));
     }
     assert!(ours.owes_answer());
-    let mut answer = Vec::new();
-    let answered = ours.answer(&mut |record| answer.extend(record));
-    assert_eq!(answered, Ok(()));
+    let mut answer = room();
+    let answered = ours.answer(&mut answer).expect("sealed");
+    answer.truncate(answered);
     assert!(!ours.owes_answer());
     assert_eq!(open(&mut theirs, answer), Ok(Vec::new()));
     assert!(!theirs.owes_answer(), "the answer asks for none");
@@ -327,7 +344,9 @@ fn behind_the_end_nothing_is_opened() {
     for suite in SUITES {
         let [mut ours, mut theirs] = pair(suite);
         let mut sealed = seal(&mut theirs, &[b"word"]).expect("sealed");
-        sealed.extend(theirs.last_words(Alert::CLOSE_NOTIFY).expect("sealed"));
+        let (mut words, alert) = (room(), Alert::CLOSE_NOTIFY);
+        let bytes = theirs.last_words(alert, &mut words).expect("sealed");
+        sealed.extend_from_slice(&words[..bytes]);
         sealed.extend(seal(&mut theirs, &[b"more"]).expect("sealed"));
         assert!(!ours.peer_has_closed());
         assert_eq!(open(&mut ours, sealed), Ok(b"word".to_vec()));
@@ -339,8 +358,7 @@ fn behind_the_end_nothing_is_opened() {
 fn secrets_of_another_cipher_are_not_taken_and_none_are_shown() {
     let key = AeadKey::from([1; 32]);
     let iv = Iv::from([1; 12]);
-    let refused =
-        Keys::<dyn MessageEncrypter>::new(&ConnectionTrafficSecrets::Aes128Gcm { key, iv }, 0);
+    let refused = Keys::<Sealer>::new(&ConnectionTrafficSecrets::Aes128Gcm { key, iv }, 0);
     assert!(refused.is_err());
     let [ours, _] = pair(SUITES[0]);
     let shown = format!("{ours:?}");
@@ -348,4 +366,38 @@ fn secrets_of_another_cipher_are_not_taken_and_none_are_shown() {
         shown.contains("AES_256_GCM") && !shown.contains("key"),
         "{shown}"
     );
+}
+
+/// Suites of another provider, with ring's ciphers.
+#[test]
+fn another_providers_ciphers_seal_the_same_records() {
+    // Not the constants above: each crate has a copy of what they refer to.
+    for suite in crate::tls::provider().cipher_suites {
+        let foreign = match suite {
+            SupportedCipherSuite::Tls13(one) => {
+                SupportedCipherSuite::Tls13(Box::leak(Box::new(rustls::Tls13CipherSuite {
+                    common: CipherSuiteCommon { ..one.common },
+                    ..*one
+                })))
+            }
+            SupportedCipherSuite::Tls12(one) => {
+                SupportedCipherSuite::Tls12(Box::leak(Box::new(rustls::Tls12CipherSuite {
+                    common: CipherSuiteCommon { ..one.common },
+                    ..*one
+                })))
+            }
+        };
+        let ([mut ours, _], [mut others, mut theirs]) = (pair(suite), pair(foreign));
+        for content in [&b"word"[..], &[7; PLAINTEXT_BYTES_MAX + 1]] {
+            let sealed = seal(&mut ours, &[content]).expect("sealed");
+            let same = seal(&mut others, &[content]).expect("sealed");
+            assert!(sealed == same, "{suite:?}");
+            assert!(open(&mut theirs, sealed).is_ok_and(|opened| opened == content));
+        }
+        let cipher = |records: &Records| {
+            let cipher = records.sealing.cipher.as_deref();
+            matches!(cipher, Some(Sealer::InPlace { .. }))
+        };
+        assert!(cipher(&ours) && !cipher(&others), "{suite:?}");
+    }
 }
