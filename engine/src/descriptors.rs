@@ -2,14 +2,16 @@
 //!
 //! A file that a worker opens and closes within its job is not counted: [`DESCRIPTORS_RESERVED`]
 //! has room for those. A file that is sent or written over many jobs is *held* here from before it
-//! is opened until after it is closed, and each one held is a place less for connections. What its
-//! owner can close at any time (files open for the next call, idle pipes) is *cached*: it takes
+//! is opened until after it is closed, and each one held is a place less for connections. One that
+//! stays open for the next request for it is *kept*: it is held for no address, as it cannot be
+//! closed while clients are sent some of it, so there are few of these. What its owner can close at any time (files open for the next call, idle pipes) is *cached*: it takes
 //! nothing from connections and files, and is given back when they come near it.
 //!
 //! | class      | counted by               | gives way to              |
 //! |------------|--------------------------|---------------------------|
 //! | connection | its network thread       | newcomers, held files     |
 //! | held       | [`DescriptorBudget::hold`]  | other addresses        |
+//! | kept       | [`ConnectionDescriptors::keep`] | held files         |
 //! | cached     | [`DescriptorBudget::cache`] | connections, held files|
 //!
 //! An address may hold its share of what files may have; what it wants beyond is refused. One that
@@ -50,7 +52,7 @@ use crate::address_limit::{AddressLimit, Cells};
 use crate::episode::Episode;
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
-    NEWCOMERS_PART, RELIEF_PERIOD_NS,
+    KEPT_FILES_PART, NEWCOMERS_PART, RELIEF_PERIOD_NS,
 };
 
 /// What is held at no place is for no connection.
@@ -69,6 +71,8 @@ struct Counts {
     room: usize,
     files_max: usize,
     held: AtomicUsize,
+    /// The part of that for files that stay open.
+    kept: AtomicUsize,
     /// What addresses hold of `files_max`, by places in the tables of all network threads.
     by_address: AddressLimit,
     /// When network threads next end what is held beyond `files_max`, in the driver's nanoseconds.
@@ -102,6 +106,7 @@ pub struct DescriptorHold {
 enum Class {
     /// For the connection at a place of the tables of all network threads.
     Held(usize),
+    Kept,
     Cached,
 }
 
@@ -121,11 +126,12 @@ impl ConnectionDescriptors<'_> {
         self.budget.hold_for(self.place, count)
     }
 
-    /// Counts `count` descriptors for a cache: see [`DescriptorBudget::cache`]. `None` while caches
-    /// are to close what they have.
+    /// Holds `count` descriptors for a file that stays open, whoever asks for it next. `None` where
+    /// more than half of what files may hold is held, or an eighth of it is kept so already, or
+    /// caches are to close what they have. O(network threads).
     #[must_use]
-    pub fn cache(&self, count: usize) -> Option<DescriptorHold> {
-        (self.budget.excess() == 0).then(|| self.budget.cache(count))
+    pub fn keep(&self, count: usize) -> Option<DescriptorHold> {
+        self.budget.keep(count)
     }
 }
 
@@ -178,6 +184,7 @@ impl DescriptorBudget {
             room,
             files_max,
             held: AtomicUsize::new(0),
+            kept: AtomicUsize::new(0),
             by_address: AddressLimit::new(files_max, 0, places)
                 .with_reserve(files_max / NEWCOMERS_PART),
             round_ns: AtomicU64::new(0),
@@ -236,6 +243,19 @@ impl DescriptorBudget {
                 None
             }
         }
+    }
+
+    /// See [`ConnectionDescriptors::keep`].
+    fn keep(&self, count: usize) -> Option<DescriptorHold> {
+        let counts = &self.0;
+        let kept_max = counts.files_max / KEPT_FILES_PART;
+        let fits = |kept: usize| kept.checked_add(count).filter(|kept| *kept <= kept_max);
+        let is_free = self.is_roomy() && self.excess() == 0;
+        if !is_free || counts.kept.fetch_update(Relaxed, Relaxed, fits).is_err() {
+            return None;
+        }
+        counts.held.fetch_add(count, Relaxed);
+        Some(self.guard(count, Class::Kept))
     }
 
     /// Counts `count` descriptors of what its owner can close at any time, and does when
@@ -510,6 +530,10 @@ impl Drop for DescriptorHold {
             Class::Held(place) => {
                 counts.held.fetch_sub(self.count, Relaxed);
                 counts.by_address.give(place, few(self.count));
+            }
+            Class::Kept => {
+                counts.held.fetch_sub(self.count, Relaxed);
+                counts.kept.fetch_sub(self.count, Relaxed);
             }
             Class::Cached => {
                 counts.cached.fetch_sub(self.count, Relaxed);

@@ -46,6 +46,14 @@ impl Site {
         std::fs::write(path, contents).expect("a file can be written");
     }
 
+    /// Writes a file of so many bytes that are all a hole: it takes no room.
+    pub fn write_hole(&self, name: &str, bytes: u64) {
+        self.write(name, "");
+        let file = std::fs::File::options().write(true).open(self.at(name));
+        let made = file.and_then(|file| file.set_len(bytes));
+        made.expect("a file may have holes");
+    }
+
     /// Makes every file look an hour old, and waits until that change is a while ago: a file that
     /// has just changed may change again within one tick of the file system's clock, and until then
     /// it has no version to name.

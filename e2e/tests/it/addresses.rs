@@ -1,7 +1,6 @@
 //! One address that takes all it can get of a bound leaves room to others: files, connections, and
 //! uploads that are unfinished.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ const CROWD: &str = "127.0.66.1";
 
 fn serve(driver: Driver, more: &[&str]) -> (Server, Site) {
     let site = Site::new().with("small", SMALL);
-    make_large(&site, "large");
+    site.write_hole("large", LARGE_BYTES as u64);
     let server = Launch::serve(driver)
         .descriptors(DESCRIPTORS)
         .with(["--writable"])
@@ -29,11 +28,6 @@ fn serve(driver: Driver, more: &[&str]) -> (Server, Site) {
         .directory(site.path())
         .start();
     (server, site)
-}
-
-fn make_large(site: &Site, name: &str) {
-    let made = File::create(site.at(name)).and_then(|file| file.set_len(LARGE_BYTES as u64));
-    made.expect("a sparse file can be made");
 }
 
 fn from(server: &Server, host: &str) -> Client {
@@ -108,7 +102,7 @@ fn slow_transfers_of_one_address_close_no_kept_connection_of_another(driver: Dri
             true => {
                 // Of a file of its own: one that is kept open is one descriptor for all.
                 let name = format!("large-{number}");
-                make_large(&site, &name);
+                site.write_hole(&name, LARGE_BYTES as u64);
                 let mut client = from(&server, CROWD);
                 client.request("GET", &format!("/{name}"), &[]);
                 client

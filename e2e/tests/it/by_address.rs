@@ -1,7 +1,6 @@
 //! One address has all of something, and keeps it: a newcomer from another one is served, within
 //! the client's patience. Each entry of the list of what is shared out by address is tried.
 
-use std::fs::File;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -69,6 +68,17 @@ fn connections(driver: Driver) {
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/hello").text(), "hello");
     }
+    // What the kernel sends of a file that is kept open has no job, and no descriptor of its own.
+    let site = site();
+    site.settle();
+    let server = serve(driver, &site, &["--max-connections", "64"]);
+    for mut first in crowd(&server, 2, "/large") {
+        assert_eq!(status(&mut first), "200");
+    }
+    let _crowd = crowd(&server, 80, "/large");
+    for _ in 0..4 {
+        assert_eq!(from(NEWCOMER, &server).get("/small").text(), "small");
+    }
 }
 
 fn jobs(driver: Driver) {
@@ -116,13 +126,8 @@ fn memory(driver: Driver) {
 /// A directory with a small file and one without an end to speak of.
 fn site() -> Site {
     let site = Site::new().with("small", "small");
-    make_long(&site, "large");
+    site.write_hole("large", LONG);
     site
-}
-
-fn make_long(site: &Site, name: &str) {
-    let made = File::create(site.at(name)).and_then(|file| file.set_len(LONG));
-    made.expect("a sparse file can be made");
 }
 
 fn serve(driver: Driver, site: &Site, flags: &[&str]) -> Server {
@@ -144,7 +149,7 @@ fn files(driver: Driver) {
     const COUNT: usize = 120;
     let site = site();
     for number in 0..COUNT {
-        make_long(&site, &format!("large-{number}"));
+        site.write_hole(&format!("large-{number}"), LONG);
     }
     let server = Launch::serve(driver)
         .directory(site.path())

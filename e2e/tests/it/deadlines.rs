@@ -23,8 +23,7 @@ const LARGE: usize = 16 << 20;
 
 fn serve(driver: Driver, flags: &[&str]) -> (Server, Site) {
     let site = Site::new().with("small", "small");
-    let file = std::fs::File::create(site.at("large")).expect("a file can be made");
-    file.set_len(LARGE as u64).expect("a file may have holes");
+    site.write_hole("large", LARGE as u64);
     let server = Launch::serve(driver)
         .with(flags)
         .directory(site.path())

@@ -1,7 +1,6 @@
 //! Files that are sent or written over many jobs are counted in the budget of descriptors: they
 //! never take what new connections need.
 
-use std::fs::File;
 use std::time::Instant;
 
 use flatpath_consumer::Consumer;
@@ -52,8 +51,7 @@ fn the_table_of_descriptors_does_not_grow_while_clients_come(driver: Driver) {
 /// Each is of a file of its own: a file that is kept open is one descriptor for all who ask for it.
 fn start_download((server, site): &(Server, Site), number: usize) -> Client {
     let name = format!("large-{number}");
-    let made = File::create(site.at(&name)).and_then(|file| file.set_len(LARGE));
-    made.expect("a sparse file can be made");
+    site.write_hole(&name, LARGE);
     let mut client = Client::connect_with_window(server.address("http"), WINDOW);
     client.request("GET", &format!("/{name}"), &[]);
     client

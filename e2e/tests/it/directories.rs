@@ -135,11 +135,9 @@ fn tar_and_unzip_make_the_tree_again(driver: Driver) {
 }
 
 fn a_client_that_goes_away_in_the_middle_ends_the_work(driver: Driver) {
-    let site = Site::new().with("tree/sparse.txt", "").with("long.txt", "");
-    for (name, bytes) in [("tree/sparse.txt", 1_u64 << 40), ("long.txt", 64 << 20)] {
-        let file = std::fs::File::options().write(true).open(site.at(name));
-        file.expect("open").set_len(bytes).expect("it is sparse");
-    }
+    let site = Site::new();
+    site.write_hole("tree/sparse.txt", 1 << 40);
+    site.write_hole("long.txt", 64 << 20);
     let options = ["--archive", "tar,zip", "--compress", "zstd"];
     let server = serve(driver, &site, &options);
     for target in ["/tree/?archive=tar", "/tree/?archive=zip", "/long.txt"] {

@@ -171,25 +171,6 @@ fn each_early_status_reaches_a_client_of_http2(driver: Driver) {
             }
         }
     }
-    // One that is asked for its name first sends its body again.
-    let Some(mut curl) = tools::find("curl").map(Command::new) else {
-        return;
-    };
-    curl.args(["-q", "-sS", "--http2-prior-knowledge", "-o", "/dev/null"]);
-    curl.args([
-        "-w",
-        "%{http_code}",
-        "--anyauth",
-        "-u",
-        "ada:pass:word",
-        "--connect-to",
-    ]);
-    curl.arg(format!("::{address}")).arg("-T");
-    curl.arg(elsewhere.at(&(5 << 20).to_string()));
-    let url = format!("http://secret.example:{}/new", address.port());
-    assert_eq!(text(curl.arg(url)), "201");
-    let stored = std::fs::metadata(site.at("root/new")).expect("it is there");
-    assert_eq!(stored.len(), 5 << 20);
 }
 
 /// Of a request for which a server waits no more than for its head.

@@ -119,9 +119,8 @@ fn crowd(server: &Server) -> Vec<Client> {
 /// A site with a large file for the crowd, and a server with the least memory that it takes.
 fn least(driver: Driver) -> (Site, Launch, u64) {
     const LARGE: u64 = 16 << 20;
-    let site = Site::new().with("hello", "hello").with("large", "");
-    let large = fs::File::create(site.at("large")).expect("created");
-    large.set_len(LARGE).expect("a sparse file");
+    let site = Site::new().with("hello", "hello");
+    site.write_hole("large", LARGE);
     site.settle();
     let launch = Launch::serve(driver)
         .directory(site.path())

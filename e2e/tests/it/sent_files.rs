@@ -197,6 +197,7 @@ fn files_that_the_kernel_makes_up_disturb_no_connection(driver: Driver) {
 
 fn downloads_that_are_left_give_back_what_they_had(driver: Driver) {
     let site = Site::new().with("large", noise(4, LARGE_BYTES));
+    site.settle();
     let server = serve(driver, &site);
     // From now on it is kept open.
     assert_eq!(server.client().get("/large").body.len(), LARGE_BYTES);

@@ -30,6 +30,21 @@ fn files_leave_a_part_of_the_room_to_connections_however_many_are_held() {
 }
 
 #[test]
+fn few_files_stay_open_and_none_while_much_is_held() {
+    let budget = DescriptorBudget::new(192, 192, (1, 0));
+    let files_max = budget.figures().held_max;
+    let kept: Vec<_> = std::iter::from_fn(|| budget.keep(1)).collect();
+    assert_eq!(kept.len(), files_max / KEPT_FILES_PART);
+    assert_eq!(budget.figures().held, kept.len(), "a place less for each");
+    drop(kept);
+    assert_eq!(budget.figures().held, 0);
+    let much = budget.hold(files_max / 2 + 1).expect("room");
+    assert!(budget.keep(1).is_none());
+    drop(much);
+    assert!(budget.keep(1).is_some());
+}
+
+#[test]
 fn it_is_roomy_until_half_of_what_files_may_hold_is_held() {
     let budget = DescriptorBudget::new(192, 192, (1, 0));
     let files_max = budget.figures().held_max;

@@ -31,6 +31,7 @@ impl Io<'_> {
             return Ok(());
         }
         self.connection.output_mut().push(Segment::File(range));
+        self.output_lasts();
         Ok(())
     }
 

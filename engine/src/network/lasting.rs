@@ -1,5 +1,5 @@
-//! Which connections last: streams and uploads whose clients decide how long; and ending those that
-//! an address has had longest, where others need some of what it holds.
+//! Which connections last: streams, long output and uploads whose clients decide how long; and
+//! ending those that an address has had longest, where others need some of what it holds.
 //!
 //! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
 //! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
@@ -11,11 +11,13 @@
 //! and its connection is ended when the thread is told.
 //!
 //! Invariants
-//! - A connection with a job that lasts is on the list, in the order in which the first such
-//!   job began; one that was looked at, and whose address does not pay, comes after the others.
-//!   One without such a job leaves the list when it is looked at, or with the table.
+//! - A connection with a job that lasts, or with more output than the kernel takes at once, is on
+//!   the list, in the order in which the first of these began; one that was looked at, and whose
+//!   address does not pay, comes after the others. One that has neither such a job nor output
+//!   leaves the list when it is looked at, or with the table.
 //!
-//! Cost: a job that lasts pays one load, and a few stores where it is its connection's first.
+//! Cost: a job or an output that lasts pays one load, and a few stores where it is its connection's
+//! first.
 
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
@@ -104,7 +106,9 @@ impl<D: Driver> Network<D> {
             let common = &network.thread.common;
             let cells = connection.holds.cells;
             let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
-            missing.jobs > 0 && dispatcher.lasting_paid_by(cells)
+            missing.jobs > 0
+                && dispatcher.lasting_of(key.index) > 0
+                && dispatcher.lasting_paid_by(cells)
                 || missing.files > 0 && common.files_of(key.index) > 0 && descriptors.pays(cells)
         })
     }
@@ -134,10 +138,11 @@ impl<D: Driver> Network<D> {
         for _ in 0..LASTING_STEPS_MAX {
             let index = self.thread.common.lasting.first()?;
             let key = self.connections.key_at(index)?;
-            let lasts = self.thread.common.dispatcher.lasting_of(index) > 0;
+            let has_job = self.thread.common.dispatcher.lasting_of(index) > 0;
             // What it holds may have been taken while nothing was counted.
             let is_leaving = self.thread.admission.is_leaving(index);
             let mut event = self.event(key)?;
+            let lasts = has_job || !event.connection.is_sent();
             let can_be_ended = !event.connection.is_closing() && !is_leaving;
             if can_be_ended && event.connection.holds.cells == Cells::UNKNOWN {
                 event.learn_address();

@@ -6,8 +6,8 @@
 //! path led to, of the home of its cache, and its length is the one that was seen with its
 //! validators.
 //!
-//! A kept file's descriptor counts as cached (`flatpath::descriptors`): no more is kept while
-//! others need descriptors. The file itself is held by its home ([`KeptFiles`]), and a cache has a
+//! A kept file's descriptor is held for no address (`flatpath::descriptors`), so few are kept, and
+//! none while much is held for others. The file itself is held by its home ([`KeptFiles`]), and a cache has a
 //! way to it: nothing comes to a thread that is idle, and a file that was removed is to give its
 //! space back also there. What nobody has asked for in [`UNASKED_MAX`] is closed.
 

@@ -36,7 +36,7 @@ impl Answerer<'_> {
         let cached = kept.and_then(|kept| {
             let checked = self.checks(asked, &mut chosen, &validators)?;
             // Until its home closes it, and whoever sends it.
-            Some((kept, checked, descriptors.cache(DOWNLOAD_DESCRIPTORS)?))
+            Some((kept, checked, descriptors.keep(DOWNLOAD_DESCRIPTORS)?))
         });
         let Some((kept, checked, hold)) = cached else {
             let hold = self.hold()?;
