@@ -4,8 +4,9 @@
 //! has room for those. A file that is sent or written over many jobs is *held* here from before it
 //! is opened until after it is closed, and each one held is a place less for connections. One that
 //! stays open for the next request for it is *kept*: it is held for no address, as it cannot be
-//! closed while clients are sent some of it, so there are few of these. What its owner can close at any time (files open for the next call, idle pipes) is *cached*: it takes
-//! nothing from connections and files, and is given back when they come near it.
+//! closed while clients are sent some of it, so there are few of these. What its owner can close at
+//! any time (files open for the next call, idle pipes) is *cached*: it takes nothing from
+//! connections and files, and is given back when they come near it.
 //!
 //! | class      | counted by               | gives way to              |
 //! |------------|--------------------------|---------------------------|
@@ -52,11 +53,14 @@ use crate::address_limit::{AddressLimit, Cells};
 use crate::episode::Episode;
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
-    KEPT_FILES_PART, NEWCOMERS_PART, RELIEF_PERIOD_NS,
+    NEWCOMERS_PART, RELIEF_PERIOD_NS,
 };
 
 /// What is held at no place is for no connection.
 const NO_PLACE: usize = usize::MAX;
+
+/// The part of what files may hold that those may which stay open for the next request.
+const KEPT_FILES_PART: usize = 8;
 
 /// How often a worker looks whether the caches have given back.
 const CACHES_LOOK: Duration = Duration::from_millis(2);

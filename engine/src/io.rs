@@ -30,7 +30,7 @@ use crate::hand_over::{Becomes, HandOver};
 use crate::lifecycle::ServerState;
 use crate::limits::{
     Limits, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_LOW, PIECE_COPY_BYTES_MAX, SHARED_COPY_BYTES_MAX,
-    UNCHARGED_BYTES, UNSENT_BYTES_MAX,
+    UNCHARGED_BYTES,
 };
 use crate::options::Pages;
 use crate::payload::Payload;
@@ -530,15 +530,6 @@ impl Io<'_> {
     pub fn write_held(&mut self, bytes: Bytes) {
         self.connection.output_mut().push(bytes.into());
         self.output_lasts();
-    }
-
-    /// How long output takes that is more than the kernel takes at once is for the client to say.
-    fn output_lasts(&mut self) {
-        let (index, lasting) = (self.key.index, &mut self.common.lasting);
-        let is_long = self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize;
-        if is_long && !lasting.has(index) {
-            lasting.push_back(index);
-        }
     }
 
     /// Queues what is charged for all connections ([`ConnectionHandle::hold_common`]), and counts

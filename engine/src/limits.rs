@@ -136,9 +136,6 @@ pub(crate) const CONNECTIONS_PART: usize = 4;
 /// The least of that part, unless that is more than half of the room.
 pub(crate) const CONNECTIONS_PART_MIN: usize = 16;
 
-/// The part of the descriptors for files that those may take which stay open for the next request.
-pub(crate) const KEPT_FILES_PART: usize = 8;
-
 /// The part of what files may hold, and of the places for jobs that last, that is granted beyond
 /// the bound to addresses which have little of it (`address_limit.rs`).
 pub(crate) const NEWCOMERS_PART: usize = 8;

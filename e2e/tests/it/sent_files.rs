@@ -93,7 +93,8 @@ fn a_file_that_changes_is_sent_as_long_as_its_head_said(driver: Driver) {
             .expect("longer");
     };
     let overwrite = |at: &Path| writable(at).write_all_at(&after, 0).expect("overwritten");
-    let changes: [(&str, &dyn Fn(&Path), bool); 4] = [
+    type Change<'a> = &'a dyn Fn(&Path);
+    let changes: [(&str, Change<'_>, bool); 4] = [
         ("replaced", &replace, true),
         ("removed", &remove, true),
         ("extended", &extend, true),

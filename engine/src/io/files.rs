@@ -1,9 +1,9 @@
-//! Ranges of files as output.
+//! Ranges of files as output, and output that lasts.
 
 use flatpath_driver::{FileRange, Segment};
 
 use super::Io;
-use crate::limits::SHARED_COPY_BYTES_MAX;
+use crate::limits::{SHARED_COPY_BYTES_MAX, UNSENT_BYTES_MAX};
 
 impl Io<'_> {
     /// Whether ranges of files may be queued: not where another connection takes the output.
@@ -33,6 +33,16 @@ impl Io<'_> {
         self.connection.output_mut().push(Segment::File(range));
         self.output_lasts();
         Ok(())
+    }
+
+    /// Notes that the connection lasts, where it has more output than the kernel takes at once: how
+    /// long that takes is for its client to say.
+    pub(super) fn output_lasts(&mut self) {
+        let (index, lasting) = (self.key.index, &mut self.common.lasting);
+        let is_long = self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize;
+        if is_long && !lasting.has(index) {
+            lasting.push_back(index);
+        }
     }
 
     /// Queues a copy of a short range, if all of it is at hand. What cannot be read is left to the

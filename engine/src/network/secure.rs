@@ -382,14 +382,14 @@ impl<D: Driver> Event<'_, D> {
     /// Seals and sends: the records lie in one buffer, if there is one.
     pub(super) fn send_sealed(&mut self) {
         let is_refused = self.connection.is_refused();
-        match self.connection.output().at_hand() {
-            Err(Taken::Asks(window, next)) if !is_refused => {
-                if !self.ask_for(window, next) {
-                    return;
-                }
+        if !is_refused && let Err(first) = self.connection.output().at_hand() {
+            let is_at_hand = match first {
+                Taken::Asks(window, next) => self.ask_for(window, next),
+                _ => false,
+            };
+            if !is_at_hand {
+                return;
             }
-            Err(_) if !is_refused => return,
-            _ => {}
         }
         self.thread.thaws(self.key.index);
         let waiting_bytes = self.connection.output().waiting_bytes();

@@ -1,9 +1,9 @@
 //! A body that is one range of a file, or several with words between them: the kernel sends it.
 //!
-//! Over HTTP/1 it is output of the connection as it is ([`Io::write_file`]): no worker reads it, and
-//! nothing of it is held while its client is slow. Where it cannot go that way, over HTTP/2 or when
-//! a layer changes it on its way, it is a reader like any other, which workers read chunk by chunk.
-//! Who answers decides nothing of that.
+//! Over HTTP/1 it is output of the connection as it is ([`Io::write_file`]): no worker reads it,
+//! and nothing of it is held while its client is slow. Where it cannot go that way, over HTTP/2 or
+//! when a layer changes it on its way, it is a reader like any other, which workers read chunk by
+//! chunk. Who answers decides nothing of that.
 //!
 //! [`Io::write_file`]: flatpath::Io::write_file
 

@@ -7,9 +7,9 @@
 //! validators.
 //!
 //! A kept file's descriptor is held for no address (`flatpath::descriptors`), so few are kept, and
-//! none while much is held for others. The file itself is held by its home ([`KeptFiles`]), and a cache has a
-//! way to it: nothing comes to a thread that is idle, and a file that was removed is to give its
-//! space back also there. What nobody has asked for in [`UNASKED_MAX`] is closed.
+//! none while much is held for others. The file itself is held by its home ([`KeptFiles`]), and a
+//! cache has a way to it: nothing comes to a thread that is idle, and a file that was removed is to
+//! give its space back also there. What nobody has asked for in [`UNASKED_MAX`] is closed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
