@@ -47,9 +47,8 @@ use crate::waits::WaitSet;
 use state::{Clocks, Marks, Peer, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
-pub(crate) use layer::Front;
+pub(crate) use layer::{Front, Sealed};
 pub(crate) use reading::NextReceive;
-pub(crate) use secured::Sealed;
 pub(crate) use state::{Closing, PageKind, Receive, StreamsBy};
 
 /// See the module.

@@ -26,7 +26,13 @@ use crate::error::NoRoom;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
 /// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
-const FILE_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+const FILE_WINDOW_BYTES: u64 = FILE_WINDOW_PARTS as u64 * FILE_PART_BYTES;
+
+/// The parts of a window that are counted: a byte has room for as many.
+const FILE_WINDOW_PARTS: u8 = 128;
+
+/// Bytes of a part: those of a record of TLS, as such is what is read of a window at a time.
+const FILE_PART_BYTES: u64 = 16 * 1024;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
 const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -56,8 +62,8 @@ enum Window {
     Waits,
     /// A worker reads it.
     Reading,
-    /// So many bytes of it are at hand, as far as the file has them.
-    AtHand(u32),
+    /// At least so many parts of it are at hand, as far as the file has them.
+    AtHand(u8),
 }
 
 /// The outcome of [`Output::take`].
@@ -288,7 +294,9 @@ impl Output {
         }
         match (self.first_file(), self.window) {
             (None, _) => Ok(None),
-            (Some(range), Window::AtHand(bytes)) => Ok(Some(range.bytes().min(bytes.into()))),
+            (Some(range), Window::AtHand(parts)) => {
+                Ok(Some(range.bytes().min(u64::from(parts) * FILE_PART_BYTES)))
+            }
             (Some(_), _) => Err(Taken::Reading),
         }
     }
@@ -318,10 +326,10 @@ impl Output {
         if let Window::Reading | Window::AtHand(_) = self.window {
             return None;
         }
-        let (file, most) = (self.first_file()?, FILE_WINDOW_BYTES.into());
-        let (window, mut next) = (file.front(most), file.clone());
+        let file = self.first_file()?;
+        let (window, mut next) = (file.front(FILE_WINDOW_BYTES), file.clone());
         next.advance(window.bytes());
-        Some((window, next.front(most)))
+        Some((window, next.front(FILE_WINDOW_BYTES)))
     }
 
     /// Whether the kernel takes more of it at a time from now on; true: that is new.
@@ -331,7 +339,7 @@ impl Output {
 
     /// The first window of the first file is at hand.
     pub(crate) fn is_at_hand(&mut self) {
-        self.window = Window::AtHand(FILE_WINDOW_BYTES);
+        self.window = Window::AtHand(FILE_WINDOW_PARTS);
     }
 
     /// It is to be read, and others are first.

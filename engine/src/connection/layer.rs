@@ -34,6 +34,15 @@ pub(crate) struct Secured {
     end: End,
 }
 
+/// The records of a send.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sealed {
+    /// Bytes to send, from the begin of their room on.
+    pub(crate) bytes: usize,
+    /// Queued bytes that they were made of.
+    pub(crate) moved: usize,
+}
+
 /// What a held piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {

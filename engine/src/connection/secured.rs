@@ -17,16 +17,7 @@ use crate::tls::{OVERHEAD_BYTES_MAX, Records};
 use crate::tls_terms::TlsTerms;
 
 use super::Connection;
-use super::layer::{Front, Secured};
-
-/// What [`Connection::seal`] has made.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sealed {
-    /// Bytes to send, from the begin of the room on.
-    pub(crate) bytes: usize,
-    /// Queued bytes that they were made of.
-    pub(crate) moved: usize,
-}
+use super::layer::{Front, Sealed, Secured};
 
 impl Connection {
     /// A handshake is complete: from now on the socket carries records.
