@@ -151,8 +151,8 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What every thread has from the first one. That includes no capability with which ext4 holds
-/// neither this process nor the users as whom it acts to quotas: nothing here needs it.
+/// What every thread inherits from the first. Without CAP_SYS_RESOURCE: with it ext4 enforces no
+/// quota, neither of this process nor of the users it acts for, and nothing here needs it.
 fn before_threads() {
     flatpath::memory::bound_arenas(ARENAS_MAX);
     let dropped = capabilities(None).and_then(|mut sets| {

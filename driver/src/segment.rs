@@ -116,7 +116,7 @@ impl Segment {
         }
         match self {
             Segment::Shared(mut shared) => {
-                // There is more than that, so it is a length in memory.
+                // Less than the segment has, so it is a length in memory.
                 let front = shared.0.split_to(bytes_max as usize);
                 (front.into(), Some(Segment::Shared(shared)))
             }

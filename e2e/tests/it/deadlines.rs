@@ -150,7 +150,7 @@ fn a_client_that_reads_nothing_is_let_go(driver: Driver) {
     until("the download to begin", || {
         (!client.is_quiet()).then_some(())
     });
-    // Its file is kept open for the next who asks.
+    // Its file is kept open for the next request.
     until("the connection to be closed", || {
         (server.process().descriptors() <= before + 1).then_some(())
     });

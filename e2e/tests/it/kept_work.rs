@@ -142,7 +142,7 @@ impl Served {
         Client::connect_from(([127, 0, 0, host], 0).into(), to)
     }
 
-    /// So many clients that ask for what waits, each of its own address.
+    /// `count` clients that ask for what waits, each from its own address.
     fn crowd(&self, count: u8, target: &str, fields: &[(&str, &str)]) -> Vec<Client> {
         let hosts = 100..100 + count;
         hosts
@@ -203,7 +203,7 @@ fn alone(server: Server, served: &Served) -> Server {
     server.listen("127.0.0.1:0", Http::service(served.router()))
 }
 
-/// A file for whoever has a password, which was checked for nobody yet.
+/// A file behind a password that was not checked for any client before.
 fn password_is_checked(served: &Served) {
     assert_eq!(served.answer("/private/passwords", &[ADAS]).text, ADA);
 }

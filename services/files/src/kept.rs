@@ -32,7 +32,7 @@ pub(crate) const STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 /// How long a file stays open that nobody asks for, or twice as long.
 const UNASKED_MAX: Duration = Duration::from_secs(10);
 
-/// The files of a home that are kept open for the next who asks.
+/// The files of a home that are kept open for the next request.
 #[derive(Debug, Default)]
 pub(crate) struct KeptFiles(Lock<Vec<Arc<KeptFile>>>);
 

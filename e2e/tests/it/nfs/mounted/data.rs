@@ -97,8 +97,8 @@ for name, mode in (('f', 0o6755), ('g', 0o2644), ('d', 0o2755)):
 os.symlink('nowhere', 'link'); os.chown('link', -1, 2000, follow_symlinks=False)
 print(os.lstat('link').st_gid, os.path.lexists('nowhere'))";
 
-/// By root, whom this export takes as it is, and by a user who is in two groups. (Of a chown(2)
-/// that gives nothing the client tells the server nothing: the set-user-ID bit stays.)
+/// By root, which this export does not squash, and by a user in two groups. (The client sends
+/// nothing for a chown(2) that changes nothing: the set-user-ID bit stays.)
 fn owners_are_given_as_in_a_local_directory(driver: Driver) {
     let more = ["--no-root-squash"];
     let (Some(_), Some(mount)) = (tools::find("python3"), Mount::new(driver, "", &more)) else {

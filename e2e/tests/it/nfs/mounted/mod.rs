@@ -2,7 +2,7 @@
 //!
 //! Without root, or where the kernel has no client, none of it runs, which each test says.
 //! `cargo xtask kernels` runs it on kernels that have one. Programs run as a user of the machine
-//! whom the server knows by number alone.
+//! that the server knows only by its number.
 
 mod data;
 mod faults;
