@@ -31,6 +31,14 @@ pub enum Phase {
     Spliced,
 }
 
+impl Phase {
+    /// Whether the client has begun something, and says how long it takes: a connection does not
+    /// rest in it, and is not at work.
+    pub(crate) fn is_for_client(self) -> bool {
+        matches!(self, Phase::Body | Phase::Wait)
+    }
+}
+
 /// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does
 /// the rest, and the input is offered again when the reason is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

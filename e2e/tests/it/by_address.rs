@@ -68,6 +68,17 @@ fn connections(driver: Driver) {
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/hello").text(), "hello");
     }
+    // A body that is gathered before its handler runs has no job.
+    let server = handlers(driver, &["--max-connections", "64"]);
+    let mut slow: Vec<_> = (0..80).map(|_| from(CROWD, &server)).collect();
+    for client in &mut slow {
+        let head = "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
+        // Some are ended for others by then.
+        let _sent = client.try_send(format!("{head}its begin"));
+    }
+    for _ in 0..4 {
+        assert_eq!(from(NEWCOMER, &server).get("/hello").text(), "hello");
+    }
     // What the kernel sends of a file that is kept open has no job, and no descriptor of its own.
     let site = site();
     site.settle();

@@ -35,13 +35,10 @@ impl Io<'_> {
         Ok(())
     }
 
-    /// Notes that the connection lasts, where it has more output than the kernel takes at once: how
-    /// long that takes is for its client to say.
+    /// Notes that the connection lasts for its output, where that is more than the kernel takes at once.
     pub(super) fn output_lasts(&mut self) {
-        let (index, lasting) = (self.key.index, &mut self.common.lasting);
-        let is_long = self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize;
-        if is_long && !lasting.has(index) {
-            lasting.push_back(index);
+        if self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize {
+            self.lasts_for_client();
         }
     }
 

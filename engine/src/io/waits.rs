@@ -17,6 +17,17 @@ impl Io<'_> {
     /// Starts a phase anew although it may be the current one: the next request's head, say.
     pub fn restart_phase(&mut self, phase: Phase) {
         self.connection.start_phase(phase, self.common.turn.now_ns);
+        if phase.is_for_client() {
+            self.lasts_for_client();
+        }
+    }
+
+    /// Notes that the connection lasts: how long is for its client to say (`network/lasting.rs`).
+    pub(super) fn lasts_for_client(&mut self) {
+        let (index, lasting) = (self.key.index, &mut self.common.lasting);
+        if !lasting.has(index) {
+            lasting.push_back(index);
+        }
     }
 
     /// Says what the connection waits for, and when that is over, in the time of `Turn::now`: for
@@ -26,6 +37,9 @@ impl Io<'_> {
         let end_ns = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
         self.connection
             .start_phase_until(phase, end_ns, self.limits);
+        if phase.is_for_client() {
+            self.lasts_for_client();
+        }
     }
 
     /// How long the connection may be in a phase, by [its own deadlines](Io::timeouts) where it has

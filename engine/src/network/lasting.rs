@@ -1,5 +1,5 @@
-//! Which connections last: streams, long output and uploads whose clients decide how long; and
-//! ending those that an address has had longest, where others need some of what it holds.
+//! Which connections last: streams, long output, bodies and waits whose clients decide how long;
+//! and ending those that an address has had longest, where others need some of what it holds.
 //!
 //! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
 //! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
@@ -11,13 +11,12 @@
 //! and its connection is ended when the thread is told.
 //!
 //! Invariants
-//! - A connection with a job that lasts, or with more output than the kernel takes at once, is on
-//!   the list, in the order in which the first of these began; one that was looked at, and whose
-//!   address does not pay, comes after the others. One that has neither such a job nor output
-//!   leaves the list when it is looked at, or with the table.
+//! - A connection with a job that lasts, with more output than the kernel takes at once, or in a
+//!   phase that is its client's, is on the list, in the order in which the first of these began;
+//!   one that was looked at, and whose address does not pay, comes after the others. One with none
+//!   of them leaves the list when it is looked at, or with the table.
 //!
-//! Cost: a job or an output that lasts pays one load, and a few stores where it is its connection's
-//! first.
+//! Cost: what lasts pays one load, and a few stores where it is its connection's first.
 
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
@@ -142,7 +141,8 @@ impl<D: Driver> Network<D> {
             // What it holds may have been taken while nothing was counted.
             let is_leaving = self.thread.admission.is_leaving(index);
             let mut event = self.event(key)?;
-            let lasts = has_job || !event.connection.is_sent();
+            let connection = &event.connection;
+            let lasts = has_job || !connection.is_sent() || connection.phase().is_for_client();
             let can_be_ended = !event.connection.is_closing() && !is_leaving;
             if can_be_ended && event.connection.holds.cells == Cells::UNKNOWN {
                 event.learn_address();
