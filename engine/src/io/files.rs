@@ -35,7 +35,8 @@ impl Io<'_> {
         Ok(())
     }
 
-    /// Notes that the connection lasts for its output, where that is more than the kernel takes at once.
+    /// Notes that the connection lasts for its output, where that is more than the kernel takes at
+    /// once.
     pub(super) fn output_lasts(&mut self) {
         if self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize {
             self.lasts_for_client();
