@@ -114,6 +114,13 @@ impl Order {
         self.links.push_back(&mut self.list, index);
     }
 
+    /// Puts `index` at the back, unless it is on the list.
+    pub(crate) fn add(&mut self, index: u32) {
+        if !self.has(index) {
+            self.push_back(index);
+        }
+    }
+
     /// Takes `index` off the list, if it is on it.
     pub(crate) fn remove(&mut self, index: u32) {
         if self.has(index) {

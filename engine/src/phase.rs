@@ -35,7 +35,7 @@ impl Phase {
     /// Whether the client has begun something, and says how long it takes: a connection does not
     /// rest in it, and is not at work.
     pub(crate) fn is_for_client(self) -> bool {
-        matches!(self, Phase::Body | Phase::Wait)
+        matches!(self, Phase::Body | Phase::Wait | Phase::Spliced)
     }
 }
 

@@ -90,6 +90,20 @@ fn connections(driver: Driver) {
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/small").text(), "small");
     }
+    // Of a pair nothing is at work here.
+    let flags = ["--relay", "127.0.0.1:0", "--max-connections", "64"];
+    let server = serve(driver, &site, &flags);
+    let side = |number: usize| {
+        let relay = server.address("relay");
+        let mut client = Client::connect_from(([127, 0, 0, CROWD], 0).into(), relay);
+        let (token, side) = (number / 2, number % 2);
+        let _sent = client.try_send(format!("please relay {token:064x} for side {side:016x}\n"));
+        client
+    };
+    let _pairs: Vec<_> = (0..80).map(side).collect();
+    for _ in 0..4 {
+        assert_eq!(from(NEWCOMER, &server).get("/small").text(), "small");
+    }
 }
 
 fn jobs(driver: Driver) {

@@ -39,7 +39,7 @@ impl Io<'_> {
     /// once.
     pub(super) fn output_lasts(&mut self) {
         if self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize {
-            self.lasts_for_client();
+            self.common.lasting.add(self.key.index);
         }
     }
 

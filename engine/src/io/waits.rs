@@ -18,15 +18,7 @@ impl Io<'_> {
     pub fn restart_phase(&mut self, phase: Phase) {
         self.connection.start_phase(phase, self.common.turn.now_ns);
         if phase.is_for_client() {
-            self.lasts_for_client();
-        }
-    }
-
-    /// Notes that the connection lasts: how long is for its client to say (`network/lasting.rs`).
-    pub(super) fn lasts_for_client(&mut self) {
-        let (index, lasting) = (self.key.index, &mut self.common.lasting);
-        if !lasting.has(index) {
-            lasting.push_back(index);
+            self.common.lasting.add(self.key.index);
         }
     }
 
@@ -38,7 +30,7 @@ impl Io<'_> {
         self.connection
             .start_phase_until(phase, end_ns, self.limits);
         if phase.is_for_client() {
-            self.lasts_for_client();
+            self.common.lasting.add(self.key.index);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Which connections last: streams, long output, bodies and waits whose clients decide how long;
-//! and ending those that an address has had longest, where others need some of what it holds.
+//! Which connections last: streams, long output, bodies, waits and pairs whose clients decide how
+//! long; and ending those that an address has had longest, where others need some of what it holds.
 //!
 //! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
 //! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
