@@ -97,10 +97,13 @@ fn connections(driver: Driver) {
         let relay = server.address("relay");
         let mut client = Client::connect_from(([127, 0, 0, CROWD], 0).into(), relay);
         let (token, side) = (number / 2, number % 2);
-        let _sent = client.try_send(format!("please relay {token:064x} for side {side:016x}\n"));
+        client.send(format!("please relay {token:064x} for side {side:016x}\n"));
         client
     };
-    let _pairs: Vec<_> = (0..80).map(side).collect();
+    let mut pairs: Vec<_> = (0..64).map(side).collect();
+    for client in &mut pairs {
+        assert_eq!(client.exactly(3), b"ok\n");
+    }
     for _ in 0..4 {
         assert_eq!(from(NEWCOMER, &server).get("/small").text(), "small");
     }
