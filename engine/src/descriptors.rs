@@ -130,7 +130,7 @@ impl ConnectionDescriptors<'_> {
         self.budget.hold_for(self.place, count)
     }
 
-    /// Holds `count` descriptors for a file that stays open, whoever asks for it next. `None` where
+    /// Holds `count` descriptors for a file that stays open for later requests. `None` where
     /// more than half of what files may hold is held, or an eighth of it is kept so already, or
     /// caches are to close what they have. O(network threads).
     #[must_use]

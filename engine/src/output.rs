@@ -62,7 +62,7 @@ enum Window {
     Waits,
     /// A worker reads it.
     Reading,
-    /// At least so many parts of it are at hand, as far as the file has them.
+    /// At least this many parts of it are at hand, as far as the file has them.
     AtHand(u8),
 }
 

@@ -402,7 +402,7 @@ impl<S: Service> Service for Guard<S> {
     }
 
     fn worker_parts(&self, parts: &mut WorkerParts) {
-        // Whoever has a handle may set passwords later, when a listener gets no part any more.
+        // A handle may bring passwords later, when a listener gets no part any more.
         let may_change = Arc::strong_count(&self.shared) > 1;
         if may_change || self.shared.current().1.checks_passwords() {
             parts.keep(KeptWork::Passwords);

@@ -9,7 +9,7 @@
 //! A kept file's descriptor is held for no address (`flatpath::descriptors`), so few are kept, and
 //! none while much is held for others. The file itself is held by its home ([`KeptFiles`]), and a
 //! cache has a way to it: nothing comes to a thread that is idle, and a file that was removed is to
-//! give its space back also there. What nobody has asked for in [`UNASKED_MAX`] is closed.
+//! give its space back also there. What is not asked for in [`UNASKED_MAX`] is closed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ use crate::range::{Part, Ranges};
 /// The status line of a prebuilt head of a 200.
 pub(crate) const STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
 
-/// How long a file stays open that nobody asks for, or twice as long.
+/// How long a file stays open without a request for it, or twice as long.
 const UNASKED_MAX: Duration = Duration::from_secs(10);
 
 /// The files of a home that are kept open for the next request.

@@ -112,7 +112,7 @@ impl Encoder {
         self.writer().flush()
     }
 
-    /// After so many bytes of content without output there is to be a flush: about a millisecond of
+    /// After this many bytes of content without output a flush is due: about a millisecond of
     /// a processor at [`Effort::Balanced`], so that a stream keeps its worker no longer at a time.
     /// Of sources in Rust it makes gzip's form 0.4 % longer.
     pub(super) fn silent_bytes_max(&self) -> usize {

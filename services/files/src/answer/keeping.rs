@@ -35,7 +35,7 @@ impl Answerer<'_> {
         let kept = self.kept.filter(|_| may_be_kept);
         let cached = kept.and_then(|kept| {
             let checked = self.checks(asked, &mut chosen, &validators)?;
-            // Until its home closes it, and whoever sends it.
+            // Until its home closes it and no connection sends it.
             Some((kept, checked, descriptors.keep(DOWNLOAD_DESCRIPTORS)?))
         });
         let Some((kept, checked, hold)) = cached else {
