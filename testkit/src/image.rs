@@ -20,7 +20,7 @@ use crate::{deadline, tools};
 pub struct Format {
     /// As mount(8) calls it; the program that makes one is named after it.
     pub kind: &'static str,
-    /// What that program is told, without the disk.
+    /// Arguments of that program, without the disk.
     pub make: &'static [&'static str],
     /// Options of the mount, without `loop`.
     pub mount: &'static str,

@@ -46,7 +46,7 @@ impl Site {
         std::fs::write(path, contents).expect("a file can be written");
     }
 
-    /// Writes a file of so many bytes that are all a hole: it takes no room.
+    /// Writes a file of `bytes` bytes without data: one hole, which takes no room on the disk.
     pub fn write_hole(&self, name: &str, bytes: u64) {
         self.write(name, "");
         let file = std::fs::File::options().write(true).open(self.at(name));

@@ -89,7 +89,7 @@ impl Protocol for Ranges {
 /// A file on a disk, which is asked each time and says what it has brought.
 struct Disk {
     file: File,
-    /// So many that ask first find what they ask for at hand.
+    /// This many of the first requests find what they ask for at hand.
     first: usize,
     has_brought: AtomicBool,
     asked: AtomicUsize,

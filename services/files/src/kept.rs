@@ -36,7 +36,7 @@ const UNASKED_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct KeptFiles(Lock<Vec<Arc<KeptFile>>>);
 
-/// An open file, until nobody asks for it.
+/// An open file, for as long as it is asked for.
 pub(crate) struct KeptFile {
     file: Arc<dyn SentFile>,
     bytes: u64,
@@ -51,8 +51,8 @@ impl fmt::Debug for KeptFile {
 }
 
 impl KeptFiles {
-    /// None yet, and the task that closes what nobody asks for. `None`: it cannot begin, so no file
-    /// is to be kept.
+    /// An empty table, and the task that closes what is not asked for. `None`: the task cannot
+    /// begin, so no file is to be kept.
     pub(crate) fn begin() -> Option<(Arc<Self>, Task)> {
         let files = Arc::new(Self::default());
         let looked_at = Arc::downgrade(&files);
@@ -89,8 +89,8 @@ impl KeptFiles {
         Content::File { file: way, bytes }
     }
 
-    /// Those that nobody has asked for since it was called last, or that no cache knows. Whoever
-    /// sends one of them holds it.
+    /// Takes out those that were not asked for since the last call, or that no cache knows. A
+    /// connection that sends one of them holds it.
     pub(crate) fn take_unasked(&self) -> Vec<Arc<KeptFile>> {
         let is_unasked = |kept: &mut Arc<KeptFile>| {
             // ORDER: Relaxed: the flag alone counts. One that is asked for now is opened anew.
