@@ -1,31 +1,24 @@
 //! Servers relieve each other under clients that come anew with TLS: each resumes a session, and
 //! its upload leaves with the end of its handshake, or right behind it, while the server is at work
 //! on that. No handshake is begun twice, and no request is lost.
-//!
-//! `FLATPATH_HANDOVERS=300` makes it as many.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
 
 use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::tls::rustls::{ClientConfig, HandshakeKind, StreamOwned};
 use flatpath_testkit::tls::{VERSIONS, client_config, client_of};
-use flatpath_testkit::{
-    Driver, Issued, Launch, Over, Server, Site, binary, each_driver, handovers, until_true,
-};
+use flatpath_testkit::{Driver, Issued, Launch, Server, Site, binary, each_driver};
+
+use crate::handover_crowd::{CLIENTS, relieve_under_crowd};
 
 each_driver!(no_handshake_is_begun_anew);
 
-const HANDOVERS_MIN: usize = 10;
-const CLIENTS: usize = 4;
 /// More than a server keeps of the input of a connection whose handshake is with a worker.
 const BODY_BYTES_MAX: usize = 300_000;
-/// Requests from one hand-over to the next.
-const ASKED_MIN: usize = 20;
 
 fn start(driver: Driver, site: &Site, files: &Site, path: &Path) -> Server {
     let launch = Launch::new(binary::flatpath().to_path_buf());
@@ -89,45 +82,17 @@ fn no_handshake_is_begun_anew(driver: Driver) {
     files.write("site.crt", &issued.certificate);
     files.write("site.key", &issued.key);
     let path = run.at("next");
-    let mut current = start(driver, &site, &files, &path);
-    let address = current.address("https");
-    let (is_over, asked, resumed) = (Over::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-    let servers = handovers().max(HANDOVERS_MIN);
-    std::thread::scope(|scope| {
-        let _ends = is_over.at_end();
-        let ask = |name: usize| {
-            let version = &VERSIONS[1..];
-            let config = Arc::new(client_config(&issued.certificate, None, version));
-            let mut random = fastrand::Rng::with_seed(name as u64);
-            while !is_over.is_set() {
-                let bytes = random.usize(1..BODY_BYTES_MAX);
-                let is_resumed = upload(address, &config, name, bytes);
-                let is_resumed = is_resumed.unwrap_or_else(|why| panic!("lost: {why}"));
-                resumed.fetch_add(usize::from(is_resumed), Ordering::Relaxed);
-                asked.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        let clients = (0..CLIENTS).map(|name| scope.spawn(move || ask(name)));
-        let clients: Vec<ScopedJoinHandle<'_, ()>> = clients.collect();
-        for _ in 0..servers {
-            let before = asked.load(Ordering::Relaxed);
-            let next = start(driver, &site, &files, &path);
-            assert_eq!(next.address("https"), address);
-            let mut last = std::mem::replace(&mut current, next);
-            assert_eq!(last.exit_status().code(), Some(0), "{}", last.log());
-            until_true("clients to be served by the next", || {
-                let is_lost = clients.iter().any(ScopedJoinHandle::is_finished);
-                is_lost || asked.load(Ordering::Relaxed) > before + ASKED_MIN
-            });
-        }
-        is_over.set();
-        for client in clients {
-            client.join().expect("no request was lost");
-        }
+    let resumed = AtomicUsize::new(0);
+    // What resumes a session is the client's, for all its connections.
+    let versions = &VERSIONS[1..];
+    let config = || Arc::new(client_config(&issued.certificate, None, versions));
+    let configs: [_; CLIENTS] = std::array::from_fn(|_| config());
+    let start = || start(driver, &site, &files, &path);
+    relieve_under_crowd("https", start, |address, number, random| {
+        let bytes = random.usize(1..BODY_BYTES_MAX);
+        let is_resumed = upload(address, &configs[number], number, bytes)?;
+        resumed.fetch_add(usize::from(is_resumed), Ordering::Relaxed);
+        Ok(())
     });
-    let [asked, resumed] = [asked, resumed].map(AtomicUsize::into_inner);
-    println!("{servers} hand-overs; {asked} uploads, {resumed} of them on a resumed session");
-    assert!(resumed > 0);
-    current.terminate();
-    assert_eq!(current.exit_status().code(), Some(0), "{}", current.log());
+    assert_ne!(resumed.into_inner(), 0);
 }

@@ -29,6 +29,7 @@ mod h2_frames;
 mod h2_refused;
 mod handlers;
 mod handover;
+mod handover_crowd;
 mod handover_ends;
 mod handover_h2;
 mod handover_streams;

@@ -418,29 +418,43 @@ fn on_each_pair(body: impl Fn(DriverChoice, DriverChoice) + Sync) {
     });
 }
 
+/// A server hangs once the next one has its sockets. Clients are served by that, then by those
+/// that `meanwhile` lets follow, and also when the first one goes on and ends.
+fn beside_one_that_hangs(
+    (of_old, of_next): (DriverChoice, DriverChoice),
+    meanwhile: impl FnOnce(&Path, SocketAddr, Waiting) -> Waiting,
+) {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("next");
+    let old = server(of_old, "127.0.0.1:0").start();
+    let old = wait_at(&path, None, old.expect("it starts"));
+    let at = address(&old.running);
+    expect_served(at);
+    let takeover = ask_at(&path);
+    let (watch, end) = hang(&old.running);
+    let next = start_with(&takeover, of_next, at);
+    let next = wait_at(&path, Some(takeover), next);
+    let last = meanwhile(&path, at, next);
+    drop((watch, end));
+    old.running.wait().expect("it has handed over");
+    drop(old.handover);
+    expect_served_often(at);
+    last.end();
+}
+
+fn expect_served_often(at: SocketAddr) {
+    for _ in 0..20 {
+        expect_served(at);
+    }
+}
+
 #[test]
 fn an_old_server_that_hangs_keeps_no_client_from_the_new_one() {
     on_each_pair(|of_old, of_next| {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("next");
-        let old = server(of_old, "127.0.0.1:0").start();
-        let old = wait_at(&path, None, old.expect("it starts"));
-        let at = address(&old.running);
-        expect_served(at);
-        let takeover = ask_at(&path);
-        let (watch, end) = hang(&old.running);
-        let next = start_with(&takeover, of_next, at);
-        let next = wait_at(&path, Some(takeover), next);
-        for _ in 0..20 {
-            expect_served(at);
-        }
-        drop((watch, end));
-        old.running.wait().expect("it has handed over");
-        drop(old.handover);
-        for _ in 0..20 {
-            expect_served(at);
-        }
-        next.end();
+        beside_one_that_hangs((of_old, of_next), |_, at, next| {
+            expect_served_often(at);
+            next
+        });
     });
 }
 
@@ -448,32 +462,17 @@ fn an_old_server_that_hangs_keeps_no_client_from_the_new_one() {
 #[test]
 fn an_old_server_that_hangs_keeps_no_client_from_the_one_after_the_next() {
     on_each_pair(|of_old, of_last| {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("next");
-        let old = server(of_old, "127.0.0.1:0").start();
-        let old = wait_at(&path, None, old.expect("it starts"));
-        let at = address(&old.running);
-        let takeover = ask_at(&path);
-        let (watch, end) = hang(&old.running);
-        let next = start_with(&takeover, of_last, at);
-        let mut next = wait_at(&path, Some(takeover), next);
-        for _ in 0..2 {
-            let takeover = ask_at(&path);
-            let last = start_with(&takeover, of_last, at);
-            let last = wait_at(&path, Some(takeover), last);
-            let before = std::mem::replace(&mut next, last);
-            before.running.wait().expect("it has handed over");
-            drop(before.handover);
-            for _ in 0..20 {
-                expect_served(at);
+        beside_one_that_hangs((of_old, of_last), |path, at, mut next| {
+            for _ in 0..2 {
+                let takeover = ask_at(path);
+                let last = start_with(&takeover, of_last, at);
+                let last = wait_at(path, Some(takeover), last);
+                let before = std::mem::replace(&mut next, last);
+                before.running.wait().expect("it has handed over");
+                drop(before.handover);
+                expect_served_often(at);
             }
-        }
-        drop((watch, end));
-        old.running.wait().expect("it has handed over");
-        drop(old.handover);
-        for _ in 0..20 {
-            expect_served(at);
-        }
-        next.end();
+            next
+        });
     });
 }
