@@ -118,14 +118,7 @@ mod cases {
             expected.extend_from_slice(b" between ");
             expected.extend_from_slice(&content[..10]);
             expected.extend_from_slice(b" after");
-            rig.driver.send(socket, 5, &mut list, AfterSend::KeepOpen);
-            let reader = std::thread::spawn(move || {
-                let bytes = read_exactly(&mut client, expected.len());
-                assert!(bytes == expected, "{offset} {length}");
-                client
-            });
-            assert_eq!(rig.sent(5), (length + 10 + 22, false));
-            client = reader.join().expect("the same bytes");
+            client = rig.expect_arrival((socket, client), &mut list, expected);
             assert_eq!(pipes.open(), 2, "both are kept");
         }
     }

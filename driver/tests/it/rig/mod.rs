@@ -267,6 +267,23 @@ impl<D: Driver> Rig<D> {
             all.extend(self.received(completion));
         }
     }
+
+    /// Sends the list while the client reads, and compares what arrives.
+    pub(crate) fn expect_arrival(
+        &mut self,
+        (socket, mut client): (Socket, TcpStream),
+        list: &mut SendList,
+        expected: Vec<u8>,
+    ) -> TcpStream {
+        let bytes = expected.len();
+        self.driver.send(socket, 5, list, AfterSend::KeepOpen);
+        let reader = std::thread::spawn(move || {
+            assert!(read_exactly(&mut client, bytes) == expected, "{bytes}");
+            client
+        });
+        assert_eq!(self.sent(5), (bytes, false));
+        reader.join().expect("the same bytes")
+    }
 }
 
 /// Raises the descriptor limit as far as it goes: many systems give out 1024, and tests of one
