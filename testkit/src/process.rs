@@ -53,6 +53,15 @@ impl Process {
         threads
     }
 
+    /// How often its threads of that name have slept so far: once more than they were woken.
+    pub fn sleeps(self, threads: &str) -> u64 {
+        let sleeps = self.threads(threads).into_iter().filter_map(|thread| {
+            let task = self.look().task_from_tid(thread.cast_signed());
+            task.ok()?.status().ok()?.voluntary_ctxt_switches
+        });
+        sleeps.sum()
+    }
+
     /// The names of all threads, in order; the kernel keeps 15 bytes of each.
     pub fn thread_names(self) -> Vec<String> {
         let tasks = self.look().tasks().expect("the process is there").flatten();

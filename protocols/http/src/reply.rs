@@ -136,7 +136,9 @@ impl<'a> Reply<'a> {
     /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it;
     /// [`header_line`](crate::header_line) spells names as other replies do.
     /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`. It
-    /// is the service's, whose bounds it is within: it is not charged to the memory of the server.
+    /// is the service's, whose bounds it is within: it is not charged to the memory of the server,
+    /// and dropped on the network thread. Bytes with an owner whose drop may block are
+    /// [`guarded`](flatpath::guarded) first.
     pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition<'static> {
         debug_assert!(
             head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),

@@ -488,13 +488,22 @@ fn queue_bytes<S: Service>(
         return Err(NoRoom);
     }
     if appended > 0 {
-        reply.discard_body();
+        drop_copied(reply);
     }
     if head.capacity() <= SCRATCH_KEPT_MAX {
         head.clear();
         connection.thread.scratch = head;
     }
     Ok(appended)
+}
+
+/// Drops a body that was copied after its head. One that needs no charge is prebuilt or guarded:
+/// its drop runs no code of a program's, so no worker is woken for it.
+fn drop_copied(reply: &mut Outgoing) {
+    match reply.is_charged {
+        true => drop(std::mem::take(&mut reply.body)),
+        false => reply.discard_body(),
+    }
 }
 
 /// Ends a head and queues it, in one buffer with a body that fits, whose bytes it returns.
@@ -513,7 +522,7 @@ fn queue_open<S: Service>(
         _ => 0,
     };
     if appended > 0 {
-        reply.discard_body();
+        drop_copied(reply);
     }
     queue_buffer(connection, head);
     appended
