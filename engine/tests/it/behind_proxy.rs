@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::headers::{Herald, binary_for, line, local};
 use flatpath::{DriverChoice, Limits, ListenerOptions, Protocol, Received, Server};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use flatpath_testkit::patience;
@@ -41,19 +42,30 @@ impl Protocol for Deferring {
 }
 
 /// A connection from an address of this machine to the server.
-fn connect_from(from: [u8; 4], server: SocketAddr) -> TcpStream {
+///
+/// # Errors
+/// It was reset, which may be before connect(2) has returned.
+fn connect_from(from: [u8; 4], server: SocketAddr) -> Result<TcpStream, ErrorKind> {
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&client, &SocketAddr::from((from, 0))).expect("a loopback address");
-    connect(&client, &server).expect("the server listens");
+    match connect(&client, &server) {
+        Err(Errno::CONNRESET) => return Err(ErrorKind::ConnectionReset),
+        connected => connected.expect("the server listens"),
+    }
     let client = TcpStream::from(client);
     client.set_read_timeout(Some(patience())).expect("settable");
     client.set_nodelay(true).expect("settable");
-    client
+    Ok(client)
 }
 
-/// What a connection hears that says this, piece by piece.
-fn hears(from: [u8; 4], server: SocketAddr, said: &[&[u8]]) -> Result<String, ErrorKind> {
-    let mut client = connect_from(from, server);
+/// What a connection from this address hears that says this, piece by piece, until the end or
+/// a reset.
+pub(crate) fn hears(
+    from: [u8; 4],
+    server: SocketAddr,
+    said: &[&[u8]],
+) -> Result<String, ErrorKind> {
+    let mut client = connect_from(from, server)?;
     // A reset is told once: the client may see it here, and a plain end when it reads.
     let was_reset = said.iter().any(|piece| client.write_all(piece).is_err());
     let mut text = String::new();
@@ -140,7 +152,7 @@ fn a_header_that_does_not_come_is_not_waited_for() {
         let address = running.addresses()[0].address;
         assert_eq!(hears(BALANCER, address, &[b"PROXY "]), Ok(String::new()));
         // A check that connects and leaves is no refusal.
-        let check = connect_from(BALANCER, address);
+        let check = connect_from(BALANCER, address).expect("it is waited for");
         check.shutdown(Shutdown::Write).expect("open");
         assert_eq!((&check).read(&mut [0]).expect("an end"), 0);
         assert_eq!(running.handle().statistics().refused_proxy_header, 0);

@@ -1,8 +1,8 @@
 //! A protocol learns at the start of a session where its peer comes from, and may speak first or
 //! refuse it: on both drivers and in the simulation.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{Context, DriverChoice, Protocol, Received, Server};
 use flatpath_driver::simulation::{Client, ClientState};
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use flatpath_testkit::patience;
+use crate::behind_proxy::hears;
 
 const WELCOME: [u8; 4] = [127, 0, 0, 1];
 const REFUSED: [u8; 4] = [127, 0, 0, 2];
@@ -62,19 +61,7 @@ impl Protocol for Doorkeeper {
 
 /// What a client from this address reads after it has written a byte, until the end or a reset.
 fn read_all(from: [u8; 4], server: SocketAddr) -> Result<String, ErrorKind> {
-    let client = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&client, &SocketAddr::from((from, 0))).expect("a loopback address");
-    connect(&client, &server).expect("the server listens");
-    let mut client = TcpStream::from(client);
-    client.set_read_timeout(Some(patience())).expect("settable");
-    // A reset is told once: the client may see it here, and a plain end when it reads.
-    let was_reset = client.write_all(b"?").is_err();
-    let mut text = String::new();
-    match client.read_to_string(&mut text) {
-        Ok(_) if was_reset => Err(ErrorKind::ConnectionReset),
-        Ok(_) => Ok(text),
-        Err(cause) => Err(cause.kind()),
-    }
+    hears(from, server, &[b"?"])
 }
 
 #[test]
