@@ -6,7 +6,8 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::headers::{Herald, binary_for, line, local};
-use flatpath::{DriverChoice, Limits, ListenerOptions, Protocol, Received, Server};
+use crate::lines::choices;
+use flatpath::{Limits, ListenerOptions, Protocol, Received, Server};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
@@ -81,7 +82,7 @@ const STRANGER: [u8; 4] = [127, 2, 0, 5];
 
 #[test]
 fn clients_are_known_by_their_headers_and_strangers_are_reset() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let networks = ["127.1.0.0/16", "::1"].map(|text| text.parse().expect("a network"));
         let server = Server::new()
             .driver(choice)
@@ -140,7 +141,7 @@ fn clients_are_known_by_their_headers_and_strangers_are_reset() {
 
 #[test]
 fn a_header_that_does_not_come_is_not_waited_for() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let limits = Limits {
             head_timeout: Duration::from_millis(50),
             ..Limits::default()

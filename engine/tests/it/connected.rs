@@ -7,8 +7,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::lines::choices;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, DriverChoice, Protocol, Received, Server};
+use flatpath::{Context, Protocol, Received, Server};
 use flatpath_driver::simulation::{Client, ClientState};
 
 use crate::behind_proxy::hears;
@@ -66,7 +67,7 @@ fn read_all(from: [u8; 4], server: SocketAddr) -> Result<String, ErrorKind> {
 
 #[test]
 fn a_peer_is_known_and_may_be_refused_before_it_is_received_from() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let received = Arc::new(AtomicUsize::new(0));
         let server = Server::new().driver(choice);
         let server = server.listen("127.0.0.1:0", Doorkeeper(Arc::clone(&received)));

@@ -6,10 +6,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::lines::choices;
 use flatpath::framing::{Framed, Handler, Input, LengthPrefix, Lines, Next, Place, Reply};
 use flatpath::memory::{Part, Payload};
 use flatpath::simulation::Random;
-use flatpath::{DriverChoice, Io, Limits, NoRoom, Server};
+use flatpath::{Io, Limits, NoRoom, Server};
 use flatpath_test::{ClientState, Conditions, Faults, TestServer, each_seed};
 
 /// Longest line.
@@ -324,7 +325,7 @@ fn sim_a_drain_answers_what_has_come_and_ends_what_is_idle() {
 
 #[test]
 fn both_drivers_answer_messages_inline_and_pooled() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let reverse = |message: &[u8], reply: &mut Reply| {
             let length = u16::try_from(message.len()).expect("short");
             reply.write(&length.to_be_bytes());

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::lines::choices;
 use flatpath::framing::{Framed, Handler, Input, Lines, Next, Place, Reply};
 use flatpath::memory::Payload;
-use flatpath::{DriverChoice, Io, NoRoom, Server};
+use flatpath::{Io, NoRoom, Server};
 use flatpath_test::{Conditions, TestServer, each_seed};
 
 use crate::framed_work::talk;
@@ -126,7 +127,7 @@ struct Running {
 #[test]
 fn both_drivers_run_as_many_messages_of_a_connection_as_may_and_no_more() {
     const AT_WORK_MAX: u32 = 3;
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let running = Running::default();
         // Each waits for the others that may run beside it, so that all of them have to.
         let answer = move |line: &[u8], reply: &mut Reply| {
@@ -157,7 +158,7 @@ fn both_drivers_run_as_many_messages_of_a_connection_as_may_and_no_more() {
 /// `slow` is answered once the client has heard `end`, which came after it.
 #[test]
 fn both_drivers_send_replies_as_they_are_ready_and_end_after_the_last() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let (open, gate) = mpsc::channel::<()>();
         let gate = Mutex::new(gate);
         let answer = move |line: &[u8], reply: &mut Reply| {

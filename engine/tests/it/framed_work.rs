@@ -5,11 +5,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::lines::choices;
 use bytes::Bytes;
 use flatpath::framing::{Framed, Handler, Input, Lines, Next, Place, Reply};
 use flatpath::memory::{Part, Payload};
 use flatpath::simulation::Random;
-use flatpath::{DriverChoice, Io, Limits, NoRoom, Server};
+use flatpath::{Io, Limits, NoRoom, Server};
 use flatpath_test::{Client, ClientState, Conditions, Faults, TestServer, each_seed};
 
 /// What is said to a client that has just come.
@@ -427,7 +428,7 @@ pub(crate) fn talk(address: std::net::SocketAddr, said: &[u8]) -> String {
 
 #[test]
 fn both_drivers_greet_and_answer_in_order() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let server = Server::new().driver(choice);
         let server = server.listen("127.0.0.1:0", served(8)).start();
         let server = server.expect("it starts");

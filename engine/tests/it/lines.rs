@@ -23,6 +23,7 @@ use flatpath::{
     Context, DriverChoice, Job, ListenerOptions, Phase, Protocol, Received, Running, Server, Stall,
     WorkerScope,
 };
+use flatpath_testkit::Driver;
 
 /// Jobs of one connection at once.
 const PIPELINE_MAX: u32 = 64;
@@ -306,9 +307,13 @@ impl Client {
     }
 }
 
+/// The drivers that this machine has: that io_uring is none of them is told.
+pub(crate) fn choices() -> impl Iterator<Item = DriverChoice> {
+    let uring = Driver::Uring.is_here().then_some(DriverChoice::Uring);
+    uring.into_iter().chain([DriverChoice::Epoll])
+}
+
 /// Runs a test body on both drivers.
 pub(crate) fn on_both(body: impl Fn(DriverChoice)) {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
-        body(choice);
-    }
+    choices().for_each(body);
 }

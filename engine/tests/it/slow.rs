@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::lines::{Client, Site};
+use crate::lines::{Client, Site, choices};
 use flatpath::{DriverChoice, Limits};
 
 /// Ten of them pass before a client is cut off whose TCP still answers.
@@ -47,7 +47,7 @@ fn reads_slowly_and_stops(choice: DriverChoice) {
 #[test]
 fn a_steady_slow_reader_lives_and_one_that_stops_does_not() {
     std::thread::scope(|scope| {
-        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+        for choice in choices() {
             scope.spawn(move || reads_slowly_and_stops(choice));
         }
     });

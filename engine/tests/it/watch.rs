@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::lines::Lines;
+use crate::lines::{Lines, choices};
 use flatpath::watch::{EventWatch, Eventfd, WatchError};
-use flatpath::{DriverChoice, Running, Server};
+use flatpath::{Running, Server};
 use flatpath_testkit::until_true;
 
 /// Calls of a watch's function, and the sum of what it was called with.
@@ -32,7 +32,7 @@ fn until(what: &str, count: &AtomicU64, wanted: u64) {
 
 #[test]
 fn a_watch_lasts_from_its_start_to_its_stop_and_ends_with_its_owner() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in choices() {
         let server = Server::new().driver(choice).network_threads(2);
         let running = server.listen("127.0.0.1:0", Lines).start();
         let running = running.expect("started");
