@@ -4,6 +4,7 @@
 //! `cargo xtask kernels` runs it on kernels that have one. Programs run as a user of the machine
 //! that the server knows only by its number.
 
+mod beside;
 mod data;
 mod faults;
 mod modes;

@@ -1,7 +1,11 @@
 //! What people run in their directories: copies, archives, git, a database, programs that map files
 //! or keep open what they have removed.
 
-use flatpath_testkit::{Driver, each_driver, noise, tools};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+
+use flatpath_testkit::{Driver, Over, each_driver, noise, tools};
 
 use crate::nfs::mounted::{Mount, shell, succeeds};
 
@@ -12,6 +16,7 @@ each_driver!(
     a_database_keeps_its_rows,
     a_mapped_file_is_written,
     several_connections_and_small_transfers_carry_the_same,
+    names_that_stay_are_listed_once_while_others_go,
 );
 
 fn files_are_copied_packed_and_listed(driver: Driver) {
@@ -24,7 +29,7 @@ fn files_are_copied_packed_and_listed(driver: Driver) {
         "cp big copy; cmp big copy; cp -r /usr/share/doc/bash doc; diff -r /usr/share/doc/bash doc",
         mount.path(),
     );
-    assert!(std::fs::read(mount.site.at("copy")).expect("there") == bytes);
+    assert!(fs::read(mount.site.at("copy")).expect("there") == bytes);
     let many = "mkdir many; cd many; for i in $(seq 600); do : >f$i; done; test $(ls | wc -l) = 600
                 ls -la >/dev/null; rm f1*; test $(ls | wc -l) = 489; cd ..; rm -r many";
     shell(many, mount.path());
@@ -35,7 +40,7 @@ fn files_are_copied_packed_and_listed(driver: Driver) {
     let links = "echo a >x; ln x y; ln -s x z; test $(stat -c %h x) = 2; test $(cat z) = a
                  mv x w; test $(cat y) = a; rm w y z; mkfifo p; test -p p; rm p; df . >/dev/null";
     shell(links, mount.path());
-    let left = std::fs::read_dir(mount.site.path()).expect("there").count();
+    let left = fs::read_dir(mount.site.path()).expect("there").count();
     assert_eq!(left, 2, "big and copy");
     mount.end();
 }
@@ -99,7 +104,7 @@ fd = os.open('sparse', os.O_RDWR | os.O_CREAT); os.pwrite(fd, b'end', 1 << 30); 
 s = os.fstat(fd); assert s.st_size == (1 << 30) + 3 and s.st_blocks < 100, s
 assert os.pread(fd, 10, 1 << 29) == bytes(10)";
     succeeds("python3", &["-c", program], mount.path());
-    let mapped = std::fs::read(mount.site.at("m")).expect("there");
+    let mapped = fs::read(mount.site.at("m")).expect("there");
     assert_eq!(
         (&mapped[..5], &mapped[1_048_572..]),
         (&b"first"[..], &b"last"[..])
@@ -111,6 +116,7 @@ fn several_connections_and_small_transfers_carry_the_same(driver: Driver) {
     for options in [
         ",nconnect=4",
         ",rsize=4096,wsize=4096",
+        ",rsize=32768,wsize=32768",
         ",rsize=1048576,wsize=1048576",
     ] {
         let Some(mount) = Mount::new(driver, options, &[]) else {
@@ -120,9 +126,59 @@ fn several_connections_and_small_transfers_carry_the_same(driver: Driver) {
         mount.site.write("big", &bytes);
         shell("cp big copy; cmp big copy", mount.path());
         assert!(
-            std::fs::read(mount.site.at("copy")).expect("there") == bytes,
+            fs::read(mount.site.at("copy")).expect("there") == bytes,
             "{options}"
         );
         mount.end();
     }
+}
+
+/// How many names a directory has at first.
+const NAMES: usize = 20_000;
+
+/// One of ten stays; of the others one half is removed on the server, one by its client.
+fn names_that_stay_are_listed_once_while_others_go(driver: Driver) {
+    let Some(mount) = Mount::new(driver, "", &["--no-root-squash"]) else {
+        return;
+    };
+    let [here, there] = [&mount.site.at("many"), &mount.path().join("many")];
+    fs::create_dir(here).expect("a new one");
+    let name = |number: usize| format!("name-{number}");
+    for number in 0..NAMES {
+        File::create(here.join(name(number))).expect("room");
+    }
+    let remove = |within: &Path, half: usize| {
+        let wanted = |number: &usize| number % 10 > 0 && number % 2 == half;
+        for number in (0..NAMES).filter(wanted) {
+            fs::remove_file(within.join(name(number))).expect("it was there");
+        }
+    };
+    let listed = || {
+        let entries = fs::read_dir(there).expect("there");
+        let names = entries.map(|entry| entry.expect("it goes on").file_name());
+        let names: Vec<String> = names.filter_map(|it| it.into_string().ok()).collect();
+        let once: BTreeSet<String> = names.iter().cloned().collect();
+        assert_eq!(once.len(), names.len(), "a name is listed twice");
+        once
+    };
+    let stays: BTreeSet<String> = (0..NAMES).step_by(10).map(name).collect();
+    let over = Over::default();
+    std::thread::scope(|scope| {
+        let lister = scope.spawn(|| {
+            while !over.is_set() {
+                assert!(
+                    stays.is_subset(&listed()),
+                    "a name that stays is not listed"
+                );
+            }
+        });
+        let _ends = over.at_end();
+        let server = scope.spawn(|| remove(here, 0));
+        remove(there, 1);
+        server.join().expect("all are removed");
+        over.set();
+        lister.join().expect("all is listed");
+    });
+    assert!(listed() == stays);
+    mount.end();
 }
