@@ -53,7 +53,7 @@ fn curl_decodes_what_it_has_asked_for(driver: Driver) {
             "--compressed",
             "--dump-header",
         ]);
-        command.args(["/dev/stderr", &format!("http://{address}{path}")]);
+        command.args(["/proc/self/fd/2", &format!("http://{address}{path}")]);
         let output = tools::run(&mut command, TIME_MAX);
         assert!(output.status.success(), "{path}: {output:?}");
         let head = String::from_utf8_lossy(&output.stderr).to_ascii_lowercase();

@@ -166,7 +166,7 @@ fn get(curl: &Path, address: SocketAddr, path: &str) -> (String, String) {
         "--max-redirs",
         "5",
     ]);
-    command.args(["--dump-header", "/dev/stderr", "--path-as-is"]);
+    command.args(["--dump-header", "/proc/self/fd/2", "--path-as-is"]);
     command.args(["--write-out", "%{response_code} %{url_effective}"]);
     command.arg(format!("http://{address}{path}"));
     let output = tools::run(&mut command, TIME_MAX);
