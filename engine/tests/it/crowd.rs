@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 const CROWD: usize = 500;
 /// New connections that the engine lets in during one turn.
 const TURN_ACCEPTS_MAX: usize = 64;
-use flatpath_testkit::{patience, until_true};
+use flatpath_testkit::patience;
 
 /// Connections let in since the process began; a session is made when one is.
 static LET_IN: AtomicUsize = AtomicUsize::new(0);
@@ -123,12 +123,7 @@ fn holds(choice: DriverChoice) {
     lets_in_one_from_elsewhere(&mut holder, &is_held, &go_on, address);
     drop((kept, holder));
     // A forced end waits for a moment only, which a thousand ends take on a slow machine.
-    let handle = running.handle();
-    until_true("all have left", || {
-        let figures = handle.statistics();
-        figures.connections_closed == figures.connections_accepted
-    });
-    handle.force();
+    running.handle().drain();
     running.wait().expect("it ends well");
 }
 

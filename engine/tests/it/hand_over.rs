@@ -5,12 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use crate::lines::choices;
 use crate::speakers::{Speaker, heard_after, troupe};
 use flatpath::{DriverChoice, Running, Server};
 
 use flatpath_testkit::patience;
-
-const DRIVERS: [DriverChoice; 2] = [DriverChoice::Uring, DriverChoice::Epoll];
 
 fn start(choice: DriverChoice, speaker: Speaker) -> Running {
     let server = Server::new().driver(choice).listen("127.0.0.1:0", speaker);
@@ -32,7 +31,7 @@ fn the_next_protocol_gets_what_was_not_consumed_and_its_words_come_after() {
         "try 2\ngo 2\ntry 1\n",
         &format!("go 3\n{long}go 2\n{long}"),
     ];
-    for choice in DRIVERS {
+    for choice in choices() {
         let (speaker, troupe) = troupe();
         let running = start(choice, speaker);
         for script in scripts {
@@ -66,7 +65,7 @@ fn the_next_protocol_gets_what_was_not_consumed_and_its_words_come_after() {
 
 #[test]
 fn a_panic_at_the_beginning_and_a_late_job_cut_the_connection() {
-    for choice in DRIVERS {
+    for choice in choices() {
         let (speaker, troupe) = troupe();
         let running = start(choice, speaker);
         for script in ["go 1\nfail\n", "late 2\n"] {
@@ -89,7 +88,7 @@ fn a_panic_at_the_beginning_and_a_late_job_cut_the_connection() {
 
 #[test]
 fn a_successor_learns_that_the_server_drains() {
-    for choice in DRIVERS {
+    for choice in choices() {
         let (speaker, troupe) = troupe();
         let running = start(choice, speaker);
         let mut client = connect(&running);

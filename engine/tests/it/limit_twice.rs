@@ -95,7 +95,8 @@ fn gets_its_reply(choice: DriverChoice) {
     await_figures(&limit, "no job is there", |it| {
         (it.inside, it.waiting) == (0, 0)
     });
-    running.handle().force();
+    drop((holder, asking));
+    running.handle().drain();
     running.wait().expect("ended");
 }
 

@@ -122,7 +122,7 @@ fn relieves(choice: DriverChoice) {
     assert_eq!(ask(&mut waits, &long), "ok");
     assert_eq!(holds.line(), "full");
     drop((holds, waits));
-    running.handle().force();
+    running.handle().drain();
     running.wait().expect("it ends well");
 }
 

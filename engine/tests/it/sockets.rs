@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::lines::{Lines, on_both};
+use crate::lines::{Lines, choices, on_both};
 use flatpath::sockets::ListenAddress;
 use flatpath::{DriverChoice, Error, Running, Server};
 use flatpath_testkit::Over;
@@ -65,8 +65,9 @@ fn no_connection_is_lost_while_servers_relieve_each_other() {
     const CLIENTS: usize = 3;
     let (sockets, address) = sockets(2);
     let (is_over, asked) = (Over::default(), AtomicUsize::new(0));
+    let choices: Vec<_> = choices().collect();
     let server = |number: usize| {
-        let choice = [DriverChoice::Uring, DriverChoice::Epoll][number / 2 % 2];
+        let choice = choices[number / 2 % choices.len()];
         let server = Server::new().listen_on(copies(&sockets), Lines);
         start(server.network_threads(1 + number % 2), choice)
     };
