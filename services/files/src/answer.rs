@@ -22,7 +22,7 @@ use crate::archive::Archives;
 use crate::asker::{Asker, Finder};
 use crate::compress::Compressor;
 use crate::conditional::{EntityTags, Validators, Verdict};
-use crate::content::{self, Stability};
+use crate::content::{self, Multipart, Stability};
 use crate::error::FilesError;
 use crate::fallback;
 use crate::freshness::{LookupStart, Observation};
@@ -32,7 +32,7 @@ use crate::limits::{CACHE_FILE_BYTES_MAX, CHANGE_TRIES_MAX, DOWNLOAD_DESCRIPTORS
 use crate::listing::Listing;
 use crate::media;
 use crate::page::refusal;
-use crate::range::{self, Part, Ranges};
+use crate::range::{Part, Ranges};
 use crate::responses::{bare, busy, status_text, stopped, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::rules::{Extent, RuleFiles, Rules};
@@ -48,6 +48,7 @@ mod heads;
 mod keeping;
 
 use heads::{file_headers, finish, precondition_failed};
+pub(crate) use heads::{of_each_form, unsatisfiable};
 
 pub(crate) const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =
@@ -488,20 +489,20 @@ impl Answerer<'_> {
                 let media = headers.get(header::CONTENT_TYPE).unwrap_or(&media);
                 // Of visible ASCII, whoever set it.
                 let media = media.to_str().unwrap_or(media::UNKNOWN);
-                let multipart = content::multipart(&file, &parts, size, media, &boundary);
-                let media = visible(format!("multipart/byteranges; boundary={boundary}"));
+                let multipart = Multipart {
+                    parts: &parts,
+                    size,
+                    media,
+                    boundary: &boundary,
+                };
+                let (media, body) = (visible(multipart.media()), multipart.of_file(&file));
                 headers.insert(header::CONTENT_TYPE, media);
-                self.sent(locality, multipart)
+                self.sent(locality, body)
             }
             Ranges::Whole | Ranges::Unsatisfiable => {
-                let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
-                let range = visible(range::unsatisfied(size));
-                let mut response = with(response, header::CONTENT_RANGE, range);
-                // The size is that of the form that the client takes.
-                for name in [header::VARY, header::ACCEPT_RANGES] {
-                    if let Some(value) = headers.remove(&name) {
-                        response.headers_mut().insert(name, value);
-                    }
+                let mut response = unsatisfiable(size, &mut headers);
+                if let Some(entry) = entry {
+                    response.extensions_mut().insert(entry);
                 }
                 return response;
             }

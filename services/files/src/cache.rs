@@ -34,7 +34,7 @@ use quick_cache::{Equivalent, Weighter, unsync};
 
 use crate::conditional::Validators;
 use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
-use crate::kept::Content;
+use crate::kept::{Content, Parts};
 use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
 use crate::root::Root;
 
@@ -55,8 +55,7 @@ pub(crate) struct Prebuilt {
     /// The head of the 304.
     pub(crate) not_modified: Box<[u8]>,
     pub(crate) content: Content,
-    /// Parts of it may be asked for: not of what was compressed for its answer.
-    pub(crate) has_parts: bool,
+    pub(crate) parts: Parts,
     pub(crate) validators: Validators,
     pub(crate) checks: Box<[FreshnessCheck]>,
 }
@@ -262,7 +261,7 @@ mod tests {
                     found: (*b"head").into(),
                     not_modified: (*b"not modified").into(),
                     content: Content::Bytes(Bytes::copy_from_slice(body.as_bytes())),
-                    has_parts: true,
+                    parts: Parts::All,
                     validators: Validators {
                         tag: None,
                         modified: Modified::Unknown,

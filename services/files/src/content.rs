@@ -12,6 +12,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use flatpath::files::{FileRange, SentFile};
 use flatpath::prompt::FileSystem;
 use flatpath_http::FileBody;
@@ -73,26 +74,63 @@ pub(crate) fn part_of(file: &Arc<dyn SentFile>, part: Part) -> FileRange {
     FileRange::new(Arc::clone(file), part.start..part.end)
 }
 
-/// The parts of a file of `size` bytes and of type `media`, as `multipart/byteranges` (RFC 9110,
-/// 14.6).
-pub(crate) fn multipart(
-    file: &Arc<dyn SentFile>,
-    parts: &[Part],
-    size: u64,
-    media: &str,
-    boundary: &str,
-) -> FileBody {
-    let mut body = FileBody::default();
-    let mut line_end = "";
-    for part in parts {
-        let mut head = format!("{line_end}--{boundary}\r\nContent-Type: {media}\r\n");
-        head += &format!("Content-Range: {}\r\n\r\n", part.content_range(size));
-        body.push_words(head.into());
-        body.push_range(part_of(file, *part));
-        line_end = "\r\n";
+/// One part of content in memory, within it.
+pub(crate) fn slice(content: &Bytes, part: Part) -> Bytes {
+    // They are in memory, so their places are numbers of that.
+    content.slice(part.start as usize..part.end as usize)
+}
+
+/// Parts of a file of `size` bytes and of type `media`, as `multipart/byteranges` (RFC 9110, 14.6).
+#[derive(Clone, Copy)]
+pub(crate) struct Multipart<'a> {
+    pub(crate) parts: &'a [Part],
+    pub(crate) size: u64,
+    pub(crate) media: &'a str,
+    pub(crate) boundary: &'a str,
+}
+
+impl Multipart<'_> {
+    /// The type of the whole.
+    pub(crate) fn media(&self) -> String {
+        format!("multipart/byteranges; boundary={}", self.boundary)
     }
-    body.push_words(format!("\r\n--{boundary}--\r\n").into());
-    body
+
+    /// What stands before each part.
+    fn heads(&self) -> impl Iterator<Item = (Bytes, Part)> {
+        let line_ends = std::iter::once("").chain(std::iter::repeat("\r\n"));
+        self.parts.iter().zip(line_ends).map(|(part, line_end)| {
+            let (boundary, media) = (self.boundary, self.media);
+            let mut head = format!("{line_end}--{boundary}\r\nContent-Type: {media}\r\n");
+            head += &format!("Content-Range: {}\r\n\r\n", part.content_range(self.size));
+            (head.into(), *part)
+        })
+    }
+
+    fn end(&self) -> Bytes {
+        format!("\r\n--{}--\r\n", self.boundary).into()
+    }
+
+    /// The body with the parts of a file.
+    pub(crate) fn of_file(self, file: &Arc<dyn SentFile>) -> FileBody {
+        let mut body = FileBody::default();
+        for (head, part) in self.heads() {
+            body.push_words(head);
+            body.push_range(part_of(file, part));
+        }
+        body.push_words(self.end());
+        body
+    }
+
+    /// The body with the parts of content in memory.
+    pub(crate) fn of_bytes(self, content: &Bytes) -> Bytes {
+        let mut body = Vec::new();
+        for (head, part) in self.heads() {
+            body.extend_from_slice(&head);
+            body.extend_from_slice(&slice(content, part));
+        }
+        body.extend_from_slice(&self.end());
+        body.into()
+    }
 }
 
 /// A boundary that cannot be in a file already.
@@ -113,6 +151,15 @@ mod tests {
     /// The same file, as it is sent.
     fn sent(file: File) -> Arc<dyn SentFile> {
         Arc::new(Source::new(file, Locality::Local, b"", None))
+    }
+
+    fn multipart(parts: &[Part], size: u64) -> Multipart<'_> {
+        Multipart {
+            parts,
+            size,
+            media: "text/plain",
+            boundary: "B",
+        }
     }
 
     fn span_of(file: File, part: Part) -> FileBody {
@@ -177,7 +224,7 @@ mod tests {
     fn several_parts_are_framed_as_the_rfc_shows() {
         let file = file_of(b"0123456789");
         let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
-        let body = multipart(&sent(file), &parts, 10, "text/plain", "B");
+        let body = multipart(&parts, 10).of_file(&sent(file));
         let length = body.length();
         let expected = "--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 7-8/10\r\n\r\n78\
             \r\n--B\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-0/10\r\n\r\n0\
@@ -185,13 +232,15 @@ mod tests {
         let all = read_all(body).expect("read");
         assert_eq!(String::from_utf8(all).expect("ASCII"), expected);
         assert_eq!(length, expected.len() as u64);
+        let in_memory = Bytes::from_static(b"0123456789");
+        assert_eq!(multipart(&parts, 10).of_bytes(&in_memory), expected);
     }
 
     #[test]
     fn parts_may_be_read_one_byte_at_a_time() {
         let parts = [Part { start: 7, end: 9 }, Part { start: 0, end: 1 }];
         let file = sent(file_of(b"0123456789"));
-        let make = || multipart(&file, &parts, 10, "text/plain", "B");
+        let make = || multipart(&parts, 10).of_file(&file);
         let whole = read_all(make()).expect("read");
         let mut body = make();
         let mut bytes = Vec::new();
@@ -213,7 +262,7 @@ mod tests {
                 end: 1_000,
             },
         ];
-        let body = multipart(&sent(file), &parts, 1_000, "text/plain", "B");
+        let body = multipart(&parts, 1_000).of_file(&sent(file));
         handle.set_len(500).expect("truncate");
         assert!(read_all(body).is_err());
     }

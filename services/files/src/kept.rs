@@ -22,7 +22,9 @@ use flatpath::housekeeper::{Next, Task};
 use flatpath::lock::Lock;
 use flatpath_http::{Disposition, FileBody, Head, KnownHeader, Reply};
 
+use crate::answer::{of_each_form, unsatisfiable};
 use crate::cache::Prebuilt;
+use crate::content::{Multipart, fresh_boundary, slice};
 use crate::limits::CACHE_FILE_BYTES_MAX;
 use crate::range::{Part, Ranges};
 
@@ -112,6 +114,17 @@ pub(crate) enum Content {
     },
 }
 
+/// Which parts of an answer a network thread gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// None: it was compressed for its answer, which has no parts.
+    None,
+    /// Those that it has. On what is said of others rules have a say.
+    Own,
+    /// Those, and that there are no others.
+    All,
+}
+
 impl Content {
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -132,9 +145,11 @@ impl Content {
 impl Prebuilt {
     /// Answers with all of it.
     #[inline]
-    pub(crate) fn send(&self, reply: &mut Reply<'_>) -> Disposition<'static> {
+    pub(crate) fn send(&self, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition<'static> {
         match &self.content {
             Content::Bytes(bytes) => reply.prebuilt(&self.found, bytes),
+            // Its file may be closed by now.
+            Content::File { .. } if head.is_head() => reply.prebuilt(&self.found, &Bytes::new()),
             Content::File { file, bytes } => match range_of(file, 0..*bytes) {
                 Some(range) => reply.prebuilt_file(&self.found, range),
                 None => Disposition::Pooled,
@@ -142,10 +157,10 @@ impl Prebuilt {
         }
     }
 
-    /// Answers with what a `Range` asks for, where that is one part or all of it.
+    /// Answers with what a `Range` asks for.
     #[cold]
     pub(crate) fn send_part(&self, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition<'static> {
-        if !self.has_parts {
+        if self.parts == Parts::None {
             return Disposition::Pooled;
         }
         let mut values = head.values("range");
@@ -155,50 +170,103 @@ impl Prebuilt {
             }
             _ => Ranges::Whole,
         };
-        let part = match ranges {
-            Ranges::Whole => return self.send(reply),
-            Ranges::Single(part) => part,
-            Ranges::Several(_) | Ranges::Unsatisfiable => return Disposition::Pooled,
-        };
-        let Some(head) = self.partial_head(part) else {
-            return Disposition::Pooled;
-        };
-        match &self.content {
-            Content::Bytes(bytes) => {
-                // They are in memory, so their places are numbers of that.
-                let part = bytes.slice(part.start as usize..part.end as usize);
-                reply.prebuilt(&head, &part)
+        let answered = match ranges {
+            Ranges::Whole => Some(self.send(head, reply)),
+            Ranges::Single(part) => self.send_one(part, reply),
+            Ranges::Several(parts) => self.send_several(&parts, reply),
+            Ranges::Unsatisfiable if self.parts == Parts::All => {
+                Some(reply.response(unsatisfiable(self.content.bytes(), &mut of_each_form())))
             }
-            Content::File { file, .. } => match range_of(file, part.start..part.end) {
-                Some(range) => reply.prebuilt_file(&head, range),
-                None => Disposition::Pooled,
-            },
-        }
+            Ranges::Unsatisfiable => None,
+        };
+        answered.unwrap_or(Disposition::Pooled)
     }
 
-    /// The head of the 206: that of the 200, with another length, and the place of the part.
-    fn partial_head(&self, part: Part) -> Option<Vec<u8>> {
-        let size = self.content.bytes();
-        let length_line = format!("Content-Length: {size}\r\n");
+    /// A 206 with one part; `None`: that is for a worker.
+    fn send_one(&self, part: Part, reply: &mut Reply<'_>) -> Option<Disposition<'static>> {
+        let range = part.content_range(self.content.bytes());
+        let of_part = format!("Content-Range: {range}\r\n");
+        let head = partial_head(&[self.headers()?, of_part.as_bytes()], part.length());
+        Some(match &self.content {
+            Content::Bytes(bytes) => reply.prebuilt(&head, &slice(bytes, part)),
+            Content::File { file, .. } => {
+                reply.prebuilt_file(&head, range_of(file, part.start..part.end)?)
+            }
+        })
+    }
+
+    /// A 206 with several; `None`: that is for a worker.
+    fn send_several(&self, parts: &[Part], reply: &mut Reply<'_>) -> Option<Disposition<'static>> {
+        let headers = self.headers()?;
+        let (before, media, after) = around_value(headers, b"Content-Type: ")?;
+        let boundary = fresh_boundary();
+        let multipart = Multipart {
+            parts,
+            size: self.content.bytes(),
+            media: std::str::from_utf8(media).ok()?,
+            boundary: &boundary,
+        };
+        let own = multipart.media();
+        let head = |length| partial_head(&[before, own.as_bytes(), after], length);
+        Some(match &self.content {
+            Content::Bytes(bytes) => {
+                let body = multipart.of_bytes(bytes);
+                reply.prebuilt(&head(body.len() as u64), &body)
+            }
+            Content::File { file, .. } => {
+                let body = multipart.of_file(&asked(file)?);
+                reply.prebuilt_file(&head(body.length()), body)
+            }
+        })
+    }
+
+    /// The headers of the 200 but its length, which is the last.
+    fn headers(&self) -> Option<&[u8]> {
+        let length_line = format!("Content-Length: {}\r\n", self.content.bytes());
         let headers = self.found.strip_prefix(STATUS_LINE.as_bytes())?;
-        let headers = headers.strip_suffix(length_line.as_bytes())?;
-        let mut head = Vec::with_capacity(self.found.len() + 96);
-        head.extend_from_slice(b"HTTP/1.1 206 Partial Content\r\n");
-        head.extend_from_slice(headers);
-        let (range, length) = (part.content_range(size), part.length());
-        head.extend_from_slice(
-            format!("Content-Range: {range}\r\nContent-Length: {length}\r\n").as_bytes(),
-        );
-        Some(head)
+        headers.strip_suffix(length_line.as_bytes())
     }
 }
 
-/// These bytes of a file; `None`: it was closed, and a worker opens it anew.
-fn range_of(file: &Weak<KeptFile>, bytes: std::ops::Range<u64>) -> Option<FileBody> {
+/// The head of a 206 with these headers and a body of that length.
+fn partial_head(headers: &[&[u8]], length: u64) -> Vec<u8> {
+    let length_line = format!("Content-Length: {length}\r\n");
+    let status_line: &[u8] = b"HTTP/1.1 206 Partial Content\r\n";
+    [status_line, &headers.concat(), length_line.as_bytes()].concat()
+}
+
+/// The value of the only line that begins so, with what stands before it and after it.
+fn around_value<'a>(lines: &'a [u8], begin: &[u8]) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
+    let mut at = 0;
+    let mut found = None;
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        if line.starts_with(begin) {
+            let value = at + begin.len()..at + line.trim_ascii_end().len();
+            if found.replace(value).is_some() {
+                return None;
+            }
+        }
+        at += line.len();
+    }
+    let value = found?;
+    Some((
+        &lines[..value.start],
+        &lines[value.clone()],
+        &lines[value.end..],
+    ))
+}
+
+/// A file that is asked for; `None`: it was closed, and a worker opens it anew.
+fn asked(file: &Weak<KeptFile>) -> Option<Arc<dyn SentFile>> {
     let kept = file.upgrade()?;
     // ORDER: Relaxed: the flag alone counts.
     kept.was_asked.store(true, Ordering::Relaxed);
-    Some(FileRange::new(Arc::clone(&kept.file), bytes).into())
+    Some(Arc::clone(&kept.file))
+}
+
+/// These bytes of it.
+fn range_of(file: &Weak<KeptFile>, bytes: std::ops::Range<u64>) -> Option<FileBody> {
+    Some(FileRange::new(asked(file)?, bytes).into())
 }
 
 /// Whether a part of a file is asked for. Ranges are for GET alone; of HEAD they are ignored (RFC

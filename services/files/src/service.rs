@@ -454,7 +454,7 @@ impl Service for Files {
         };
         match verdict {
             Verdict::Proceed if is_part => answer.send_part(head, reply),
-            Verdict::Proceed => answer.send(reply),
+            Verdict::Proceed => answer.send(head, reply),
             Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
             Verdict::PreconditionFailed if is_part => Disposition::Pooled,
             Verdict::PreconditionFailed => self.tried_if_told(home.get().as_deref(), head),
@@ -497,7 +497,7 @@ impl Service for Files {
         };
         // The same bytes as the response's, which need not be put together again.
         let answered = match response.status() {
-            StatusCode::OK => entry.answer.send(reply),
+            StatusCode::OK => entry.answer.send(head, reply),
             _ => reply.prebuilt(&entry.answer.not_modified, &bytes::Bytes::new()),
         };
         thread.cache.insert(entry, turn.now().as_nanos() as u64);

@@ -28,6 +28,7 @@ use crate::compress::Encoding;
 use crate::conditional::{Validators, Verdict};
 use crate::content::{self, Stability};
 use crate::error::FilesError;
+use crate::kept::Parts;
 use crate::limits::{CACHE_COMPRESSED_BYTES_MAX, CHANGE_TRIES_MAX, COMPRESS_WHOLE_BYTES_MAX};
 use crate::range::Part;
 use crate::responses::busy;
@@ -169,7 +170,7 @@ impl Answerer<'_> {
             .then(|| self.entry(asked, chosen, validators, &headers, &encoded))
             .flatten();
         let entry = entry.map(|mut entry| {
-            entry.answer.has_parts = false;
+            entry.answer.parts = Parts::None;
             entry
         });
         let length = encoded.len() as u64;

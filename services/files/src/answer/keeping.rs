@@ -12,7 +12,7 @@ use super::{Answerer, Asked, Chosen};
 use crate::cache::{NewEntry, Prebuilt};
 use crate::conditional::Validators;
 use crate::freshness::{FreshnessCheck, Lookup, Observation};
-use crate::kept::Content;
+use crate::kept::{Content, Parts};
 use crate::limits::{CACHE_FILE_BYTES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::root::Locality;
 
@@ -109,7 +109,10 @@ impl Answerer<'_> {
                 found: prebuilt(StatusCode::OK, headers.iter(), Some(content.bytes())),
                 not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
                 content,
-                has_parts: true,
+                parts: match asked.visit.has_rules {
+                    true => Parts::Own,
+                    false => Parts::All,
+                },
                 validators,
                 checks,
             },

@@ -1,6 +1,9 @@
 //! What the network thread keeps, and that it is never out of date.
 
+use http::StatusCode;
+
 use super::*;
+use crate::{HeaderChange, Rules};
 
 #[test]
 fn a_file_written_this_moment_has_no_validators_and_is_not_kept() {
@@ -208,15 +211,6 @@ fn a_larger_file_is_kept_open_and_sent_in_whole_or_in_part_without_a_worker() {
         assert_eq!(answer.header("content-range"), Some(&*range));
         assert_eq!(answer.header("content-length"), Some("59001"));
         assert_eq!(answer.header("etag"), site.get(path).header("etag"));
-        // What is more than one part, or none, is for a worker.
-        let several = site.ask("GET", path, "Range: bytes=0-9,100-109\r\n");
-        assert_eq!(
-            (several.by, several.status()),
-            (By::Worker, "206"),
-            "{path}"
-        );
-        let none = site.ask("GET", path, "Range: bytes=99999999-\r\n");
-        assert_eq!((none.by, none.status()), (By::Worker, "416"), "{path}");
         // Ignored.
         for range in [
             "bytes=x",
@@ -231,6 +225,107 @@ fn a_larger_file_is_kept_open_and_sent_in_whole_or_in_part_without_a_worker() {
             );
             assert!(ignored.body == all, "{path} {range}");
         }
+    }
+}
+
+/// The lines of a head and its body, with `B` for the boundary, which is another each time.
+fn without_boundary(answer: &Answer) -> (Vec<String>, String) {
+    let media = answer.header("content-type").unwrap_or_default();
+    let boundary = media.split_once("boundary=").map(|(_, boundary)| boundary);
+    let body: String = answer.body.iter().copied().map(char::from).collect();
+    match boundary {
+        None => (answer.lines(), body),
+        Some(boundary) => {
+            let lines = answer.lines().into_iter();
+            let lines = lines.map(|line| line.replace(boundary, "B")).collect();
+            (lines, body.replace(boundary, "B"))
+        }
+    }
+}
+
+#[test]
+fn parts_are_answered_alike_by_worker_and_network_thread() {
+    let mut site = Site::new();
+    for (name, content) in [("memory", vec![7; 5_000]), ("open", long(0))] {
+        site.write(name, &content);
+        site.write(&format!("{name}.gz"), [content, long(1)].concat());
+    }
+    wait_until_stable();
+    for path in ["/memory", "/open"] {
+        for (range, status) in [
+            ("bytes=0-9,100-109", "206"),
+            ("bytes=100-109,0-9,-1", "206"),
+            ("bytes=0-9,5-20", "206"),
+            ("bytes=99999999-", "416"),
+            ("bytes=-0", "416"),
+            ("bytes=0-,1-", "206"),
+        ] {
+            for coding in ["", "Accept-Encoding: gzip\r\n"] {
+                let headers = format!("Range: {range}\r\n{coding}");
+                site.thread = site.files.thread_state();
+                let first = site.ask("GET", path, &headers);
+                assert_eq!((first.by, first.status()), (By::Worker, status), "{range}");
+                site.get_hot(path, coding);
+                let hot = site.ask("GET", path, &headers);
+                assert_eq!(hot.by, By::Network, "{path} {range}");
+                assert_eq!(without_boundary(&hot), without_boundary(&first), "{range}");
+                assert_eq!(hot.header("vary"), Some("accept-encoding"));
+                // Of HEAD there are no parts.
+                let head = site.ask("HEAD", path, &headers);
+                assert_eq!((head.by, head.status()), (By::Network, "200"));
+                assert!(head.body.is_empty());
+            }
+        }
+    }
+}
+
+/// Rules change types and other headers of parts, and what is said of parts that are not there.
+#[test]
+fn parts_are_as_the_rules_say_wherever_they_are_answered() {
+    let any = || "/*".parse().expect("a pattern");
+    let set = |name, value| HeaderChange::set(name, value).expect(name);
+    let append = |name, value| HeaderChange::append(name, value).expect(name);
+    let of_headers = |changes: Vec<HeaderChange>| Rules::new().headers(any(), changes);
+    let of_page = Rules::new().error_page(StatusCode::RANGE_NOT_SATISFIABLE, "/416.txt");
+    for rules in [
+        of_headers(vec![set("Content-Type", "text/x"), set("X-A", "1")]),
+        of_headers(vec![append("Content-Type", "text/x")]),
+        of_headers(vec![HeaderChange::remove("Content-Type").expect("a name")]),
+        of_page,
+    ] {
+        let mut site = Site::new();
+        site.files = site.files.rules(rules.expect("rules"));
+        site.write("416.txt", "no such part");
+        site.write("open", long(0));
+        wait_until_stable();
+        for (range, status) in [("0-9,100-109", "206"), ("5-9", "206"), ("9999999-", "416")] {
+            let headers = format!("Range: bytes={range}\r\n");
+            site.thread = site.files.thread_state();
+            let first = site.ask("GET", "/open", &headers);
+            assert_eq!((first.by, first.status()), (By::Worker, status), "{range}");
+            site.get_hot("/open", "");
+            let hot = site.ask("GET", "/open", &headers);
+            assert_eq!(without_boundary(&hot), without_boundary(&first), "{range}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_byte_of_a_larger_file_needs_no_open_one() {
+    let mut site = Site::new();
+    site.write("open", long(0));
+    wait_until_stable();
+    let beyond = "Range: bytes=99999999-\r\n";
+    assert_eq!(site.ask("GET", "/open", beyond).by, By::Worker);
+    assert_eq!(site.ask("GET", "/open", beyond).by, By::Network);
+    for (method, headers) in [("GET", beyond), ("HEAD", "")] {
+        site.get_hot("/open", "");
+        let (_, home) = site.files.home();
+        let kept = home.kept.as_ref().expect("files are kept open");
+        let closed = kept.take_unasked().len() + kept.take_unasked().len();
+        assert_eq!(closed, 1);
+        assert_eq!(site.ask(method, "/open", headers).by, By::Network);
+        assert_eq!(site.get("/open").by, By::Worker, "it was closed");
     }
 }
 
