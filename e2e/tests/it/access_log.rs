@@ -223,12 +223,6 @@ const REFUSED: &[(&str, u16, &str, &str)] = &[
         "PUT /a HTTP/1.1",
         "chunk_size",
     ),
-    (
-        "GET /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n",
-        413,
-        "GET /a HTTP/1.1",
-        "body_too_long",
-    ),
 ];
 
 fn refused_requests_have_what_came_of_them_and_are_counted_by_reason(driver: Driver) {

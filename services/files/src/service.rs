@@ -222,11 +222,6 @@ impl Files {
         self.homes.resolution()
     }
 
-    /// Whether nothing is served at this address, whatever is there.
-    fn hides(&self, head: &Head<'_>) -> bool {
-        Target::parse(head.path().as_bytes(), self.hidden).is_err()
-    }
-
     /// Which thread looks for a file that is not in the cache: a GET without conditions needs the
     /// data of its file, which some file systems never give without a wait.
     fn tried_if_told(&self, home: Option<&Home>, head: &Head<'_>) -> Disposition<'_> {
@@ -393,11 +388,9 @@ impl Service for Files {
         Plan {
             body: match streams {
                 true => BodyPlan::Streamed,
-                // A body of these means nothing (RFC 9110 section 9.3), nor does one for a name
-                // that is not served: how long it may be is not what the client has to know.
-                false if has_body && (!reads(head.method()) || self.hides(head)) => {
-                    BodyPlan::Unread
-                }
+                // A body of any other method means nothing (RFC 9110 section 9.3): the head decides
+                // the answer, wherever it is made, and how long the body is changes nothing.
+                false if has_body => BodyPlan::Unread,
                 false => BodyPlan::default(),
             },
             // An upload by tus is kept with the address that began it, and archives have turns by
@@ -544,11 +537,6 @@ impl Service for Files {
             thread.cache.insert(entry, turn.now().as_nanos() as u64);
         }
     }
-}
-
-/// Whether every service has this method, and it changes nothing.
-fn reads(method: &str) -> bool {
-    matches!(method, "GET" | "HEAD" | "OPTIONS")
 }
 
 /// Whether a file, or a part of one, may be the answer.
