@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{Advice, fadvise};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
@@ -50,9 +51,21 @@ pub struct Image {
 impl Image {
     /// An empty one. `None` after a line with what this machine lacks for it.
     pub fn try_new(format: Format) -> Option<Image> {
+        let home = tempfile::tempdir().expect("a directory");
+        let disk = home.path().join("disk");
+        Image::try_on(disk, home, format)
+    }
+
+    /// The same on a disk that is a new file of this directory: what that does, the disk does.
+    pub fn try_new_in(directory: &Path, format: Format) -> Option<Image> {
+        let home = tempfile::tempdir().expect("a directory");
+        Image::try_on(directory.join("disk"), home, format)
+    }
+
+    fn try_on(disk: PathBuf, home: TempDir, format: Format) -> Option<Image> {
         let Format { kind, .. } = format;
         let mkfs = tools::find(&format!("mkfs.{kind}"))?;
-        match Image::new(&mkfs, format) {
+        match Image::new(&mkfs, disk, home, format) {
             Ok(image) => Some(image),
             Err(cause) => {
                 // Also CI's machine may have none.
@@ -62,9 +75,7 @@ impl Image {
         }
     }
 
-    fn new(mkfs: &Path, format: Format) -> io::Result<Image> {
-        let home = tempfile::tempdir()?;
-        let disk = home.path().join("disk");
+    fn new(mkfs: &Path, disk: PathBuf, home: TempDir, format: Format) -> io::Result<Image> {
         File::create(&disk)?.set_len(format.bytes)?;
         run(Command::new(mkfs).args(format.make).arg(&disk))?;
         Image::mounted(disk, home, format)
@@ -87,6 +98,19 @@ impl Image {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.at
+    }
+
+    /// Has the kernel forget what it keeps of the disk and of a file on it, which is synced: the
+    /// next to read it waits for the disk.
+    ///
+    /// # Panics
+    /// When either cannot be opened.
+    pub fn forget(&self, name: &str) {
+        for path in [&self.at.join(name), &self.disk] {
+            let file = File::open(path).expect("it is there");
+            file.sync_all().expect("synced");
+            fadvise(&file, 0, None, Advice::DontNeed).expect("a regular file");
+        }
     }
 
     /// What a power failure now would leave, mounted.

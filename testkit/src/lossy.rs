@@ -40,6 +40,8 @@ const THREADS: usize = 8;
 /// What comes to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
+    /// Data of a file, to the kernel's cache.
+    Read,
     /// Data of a file.
     Write,
     /// `fsync` and `fdatasync` of a file, and what stable writes make of them.

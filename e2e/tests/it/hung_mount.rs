@@ -1,14 +1,15 @@
 //! A mount below the served directory hangs: everything else is answered as before.
 
-use flatpath_testkit::deadline::until;
+use flatpath_testkit::deadline::{long_patience, until};
 use flatpath_testkit::fuse::{self, Content, Fuse};
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver};
+use flatpath_testkit::{Client, Driver, Launch, Server, Site, each_driver, noise};
 use rustix::process::Signal;
 
 each_driver!(
     a_cached_file_on_a_hung_mount_does_not_stop_the_others,
     an_overlay_whose_layer_hangs_stops_no_network_thread,
+    a_download_from_an_overlay_whose_layer_hangs_keeps_its_client_waiting_and_no_other,
     a_mount_that_appears_over_a_cached_file_is_not_walked_to,
     a_cached_file_is_answered_within_its_age_while_its_mount_hangs,
     a_hung_mount_does_not_take_all_workers,
@@ -132,6 +133,46 @@ fn an_overlay_whose_layer_hangs_stops_no_network_thread(driver: Driver) {
     }
     fuse.resume();
     assert!(hung.iter_mut().all(|client| client.reply().status == 200));
+}
+
+/// In the middle, and cached or not: an overlay is as local as its layers are.
+fn a_download_from_an_overlay_whose_layer_hangs_keeps_its_client_waiting_and_no_other(
+    driver: Driver,
+) {
+    let lower = Site::new();
+    let content = noise(1, LARGE_BYTES);
+    let files = vec![Content::new("large", &content[..])];
+    let Some(fuse) = fuse::try_mount(lower.path(), files) else {
+        return;
+    };
+    let Some(overlay) = Mounted::overlay(lower.path()) else {
+        return;
+    };
+    let launch = Launch::serve(driver).with(["--network-threads", "1"]);
+    let server = launch.directory(overlay.path()).start();
+    let mut innocent = server.client();
+    let begun = (0..3).map(|_| {
+        let mut client = Client::connect_with_window(server.address("http"), 4_096);
+        client.request("GET", "/large", &[]);
+        assert_eq!(client.reply_to_head().status, 200);
+        client
+    });
+    let begun: Vec<_> = begun.collect();
+    fuse.pause();
+    let readers = begun.into_iter().map(|client| {
+        let mut client = client.patient(long_patience());
+        std::thread::spawn(move || client.exactly(LARGE_BYTES))
+    });
+    let readers: Vec<_> = readers.collect();
+    for _ in 0..50 {
+        assert_eq!(innocent.get("/.hidden").status, 404, "it needs no file");
+    }
+    assert!(readers.iter().all(|reader| !reader.is_finished()));
+    fuse.resume();
+    for reader in readers {
+        let received = reader.join().expect("the reader does not panic");
+        assert!(received == content, "each byte comes once");
+    }
 }
 
 fn a_mount_that_appears_over_a_cached_file_is_not_walked_to(driver: Driver) {

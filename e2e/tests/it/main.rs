@@ -67,6 +67,7 @@ mod rolling;
 mod roots;
 mod scarcity;
 mod sent_files;
+mod sent_files_ends;
 mod owners;
 mod owners_elsewhere;
 mod site_settings;

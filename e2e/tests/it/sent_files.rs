@@ -22,19 +22,19 @@ each_driver!(
 );
 
 /// More than lies in sockets.
-const LARGE_BYTES: usize = 24 << 20;
+pub(crate) const LARGE_BYTES: usize = 24 << 20;
 
 /// What a client with the least window can have got, and what is on its way to it.
 const WINDOW_BYTES: usize = 4096;
 
-const BROKEN_OFF: &str = "the answer is broken off";
+pub(crate) const BROKEN_OFF: &str = "the answer is broken off";
 
 fn serve(driver: Driver, site: &Site) -> Server {
     Launch::serve(driver).directory(site.path()).start()
 }
 
 /// A client that has begun a download and reads no more of it than the head.
-fn begin(server: &Server, target: &str) -> Client {
+pub(crate) fn begin(server: &Server, target: &str) -> Client {
     let mut client = Client::connect_with_window(server.address("http"), WINDOW_BYTES);
     client.request("GET", target, &[]);
     let head = client.reply_to_head();

@@ -82,10 +82,15 @@ fn launch(driver: Driver) -> Launch {
 
 /// A server for `localhost`, and its certificate.
 pub(crate) fn localhost(driver: Driver, site: &Site, options: &[&str]) -> (Server, Authority) {
+    serving(driver, site.path(), options)
+}
+
+/// The same of any directory.
+pub(crate) fn serving(driver: Driver, at: &Path, options: &[&str]) -> (Server, Authority) {
     let authority = Authority::new();
     authority.make("site", &["localhost"]);
     let launch = launch(driver).with(authority.options(&["site"]));
-    let server = launch.with(options).directory(site.path()).start();
+    let server = launch.with(options).directory(at).start();
     (server, authority)
 }
 

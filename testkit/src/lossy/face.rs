@@ -427,7 +427,7 @@ impl Filesystem for Face {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut disk = match self.disk() {
+        let mut disk = match self.begin(Operation::Read).and_then(|()| self.disk()) {
             Ok(disk) => disk,
             Err(errno) => return reply.error(errno),
         };
