@@ -48,8 +48,21 @@ pub(crate) struct Output {
     /// See `sent_bytes`; below 0 for as long as the first record is on its way.
     sent_bytes: u64,
     window: Window,
-    /// The kernel takes more of it before it sends than of others: see `send.rs`.
-    is_wide: bool,
+    width: Width,
+}
+
+/// How much of an output the kernel takes before it sends it: see `network/wide.rs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// As much as of most.
+    #[default]
+    Narrow,
+    /// More.
+    Wide,
+    /// No more than of most from now on, but it may hold more of before.
+    Leaving,
+    /// The same, until the send that has begun since is over.
+    LeavesNext,
 }
 
 /// What is known of the next window of a file.
@@ -332,9 +345,12 @@ impl Output {
         Some((window, next.front(FILE_WINDOW_BYTES)))
     }
 
-    /// Whether the kernel takes more of it at a time from now on; true: that is new.
-    pub(crate) fn widen(&mut self, is_wide: bool) -> bool {
-        std::mem::replace(&mut self.is_wide, is_wide) != is_wide
+    pub(crate) fn width(&self) -> Width {
+        self.width
+    }
+
+    pub(crate) fn set_width(&mut self, width: Width) {
+        self.width = width;
     }
 
     /// The first window of the first file is at hand.

@@ -83,6 +83,7 @@ mod top;
 mod traversal;
 mod tus;
 mod uploads;
+mod wide_sockets;
 mod websocket;
 #[path = "../../../protocols/websocket/tests/it/frames.rs"]
 mod websocket_frames;

@@ -7,6 +7,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
 use crate::listener::DynProtocol;
+use crate::output::Width;
 
 use super::listening::Acceptor;
 use super::reconcile::Fate;
@@ -45,6 +46,9 @@ impl<D: Driver> Network<D> {
         self.thread.wheel.cancel(key.index);
         self.thread.holders.left(key.index);
         self.thread.thawed.remove(key.index);
+        if connection.output().width() != Width::Narrow {
+            self.thread.wide.left(key);
+        }
         self.thread.common.lasting.remove(key.index);
         self.uncount_holding(&connection);
         self.thread.common.forget(&mut connection.holds, key.index);

@@ -11,7 +11,8 @@
 //!    before have made some; holders are ended only after that.
 //! 3. Long input and then the connections that were woken: whomever the input of this turn concerns
 //!    is called in the same turn, so that a place is given up in the turn in which it is taken.
-//!    Then connections whose PROXY header was read. Long output after all short replies.
+//!    Then connections whose PROXY header was read. Long output after all short replies, and what
+//!    some of it has found no room for.
 //! 4. Receives, as everything before may have freed pages or filled output: those that starve, then
 //!    those that crowd. FINs go to those that no step has closed.
 //! 5. After the protocols' end of the turn, accept, because only now is it known how many
@@ -94,6 +95,7 @@ impl<D: Driver> Network<D> {
             self.run_notified();
             self.introduce_read();
             self.run_long_sends();
+            self.look_at_wide();
             // 4
             self.rearm_starved();
             self.arm_crowding();

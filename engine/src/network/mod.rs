@@ -34,6 +34,7 @@
 //! | secure.rs     | TLS between the socket and the protocol                          |
 //! | defer.rs      | input that takes long, and who crowds                            |
 //! | send.rs       | bytes out                                                        |
+//! | wide.rs       | how much of them the kernel takes at a time                      |
 //! | excess.rs     | what its address and its listener hold of the memory             |
 //! | refuse.rs     | ends it for want of room                                         |
 //! | logging.rs    | its line in the access log                                       |
@@ -77,6 +78,7 @@ mod thawed;
 mod thread;
 mod user_data;
 mod watch;
+mod wide;
 mod written;
 
 pub(crate) use datagrams::{DatagramSetup, add_datagram_region};

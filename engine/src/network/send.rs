@@ -10,24 +10,18 @@
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 //!
 //! Of a file one send carries one window, so a long one has its turn for each. What is not in the
-//! kernel's cache is read by a worker first (`ahead.rs`).
+//! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
+//! is for `wide.rs` to say.
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX, UNSENT_BYTES_MAX};
+use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
 use crate::output::Taken;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Thread};
 use super::user_data::{KIND_SEND, user_data};
-
-/// [`UNSENT_BYTES_MAX`] for a file that is sent from the kernel's cache, of which the kernel makes
-/// no copy: the socket asks for more when half of it is left.
-const FILE_UNSENT_BYTES_MAX: u32 = 2 * 1024 * 1024;
-
-/// What a client has read before its socket takes that much.
-const WIDE_AFTER_BYTES: u64 = 2 * 1024 * 1024;
 
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
@@ -76,28 +70,6 @@ impl<D: Driver> Event<'_, D> {
                 }
             }
             Taken::Reading => {}
-        }
-    }
-
-    /// Has the kernel take as much at a time as suits what is sent: each time that there is room
-    /// again costs a turn, and pages of a file are not copied. But they count as memory of TCP,
-    /// which all have together; so only a client that has read much gets more. How many of these
-    /// bytes the socket takes now: all of what is copied, for which there may be room on its way.
-    fn fit_socket(&mut self, bytes: usize, has_file: bool) -> usize {
-        let output = self.connection.output_mut();
-        let is_long = has_file && bytes > UNSENT_BYTES_MAX as usize;
-        let is_wide = is_long && output.sent_bytes() >= WIDE_AFTER_BYTES;
-        let unsent_bytes_max = match is_wide {
-            true => FILE_UNSENT_BYTES_MAX,
-            false => UNSENT_BYTES_MAX,
-        };
-        if output.widen(is_wide) {
-            let socket = self.connection.socket();
-            self.thread.driver.set_unsent_max(socket, unsent_bytes_max);
-        }
-        match is_long {
-            true => bytes.min(unsent_bytes_max as usize),
-            false => bytes,
         }
     }
 

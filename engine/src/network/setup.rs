@@ -38,6 +38,7 @@ use super::starved::Starved;
 use super::thawed::Thawed;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
+use super::wide::Wide;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
@@ -165,6 +166,7 @@ impl<D: Driver> Thread<D> {
             is_behind: false,
             list: SendList::new(),
             long_send_bytes: 0,
+            wide: Wide::default(),
             due_ns: 0,
             rested_ns: 0,
             common,

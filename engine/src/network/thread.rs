@@ -31,6 +31,7 @@ use super::listening::{Acceptor, Door, Listener};
 use super::sources::Source;
 use super::starved::Starved;
 use super::thawed::Thawed;
+use super::wide::Wide;
 
 /// See the module.
 pub(crate) struct Network<D: Driver> {
@@ -103,6 +104,8 @@ pub(super) struct Thread<D: Driver> {
     pub(super) list: SendList,
     /// Bytes of output that were sent in this turn.
     pub(super) long_send_bytes: usize,
+    /// Sockets that take more than others at a time.
+    pub(super) wide: Wide,
     /// No chore is due before that only time makes due; see `Network::turn`.
     pub(super) due_ns: u64,
     /// When the last short send is to be noted at the latest: see
