@@ -128,7 +128,9 @@ impl From<FileBody> for Body {
 }
 
 impl Body {
-    /// A whole file, as long as it is by now: see [`FileBody`].
+    /// A whole file, as long as it is by now: see [`FileBody`]. Also for a request for a part:
+    /// `Range` and `If-Range` are for the handler to look at, and `flatpath-files` has several
+    /// parts.
     ///
     /// # Errors
     /// Those of `fstat`; it is no regular file. Waits as the file system does, so it is for

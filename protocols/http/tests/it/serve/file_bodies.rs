@@ -14,6 +14,7 @@ use crate::serve::{get, serve};
 
 on_each_driver!(
     a_file_is_a_body_whole_and_in_part,
+    what_a_request_says_of_ranges_is_for_its_handler,
     replies_with_files_come_in_their_order,
     a_file_that_is_cut_short_ends_its_connection_and_no_other,
 );
@@ -75,6 +76,24 @@ fn a_file_is_a_body_whole_and_in_part(choice: DriverChoice) {
     }
     let directory = File::open(site.path()).expect("it is there");
     assert!(Body::file(directory).is_err(), "only files are bodies");
+}
+
+fn what_a_request_says_of_ranges_is_for_its_handler(choice: DriverChoice) {
+    let (site, content) = site();
+    let (_server, address) = serve(choice, Http::pooled(files(&site)));
+    let mut client = Client::connect(address);
+    for fields in [
+        &[("Range", "bytes=5-9")][..],
+        &[("Range", "bytes=0-1,5-9")],
+        &[("Range", "bytes=99999999-")],
+        &[("Range", "bytes=5-9"), ("If-Range", "\"other\"")],
+        &[("If-None-Match", "*")],
+    ] {
+        let reply = client.ask("/", fields);
+        assert_eq!(reply.status, 200, "{fields:?}");
+        assert!(reply.body == content, "{fields:?}");
+        assert_eq!(reply.field("accept-ranges"), None);
+    }
 }
 
 fn replies_with_files_come_in_their_order(choice: DriverChoice) {
