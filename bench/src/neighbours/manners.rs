@@ -9,7 +9,7 @@ use flatpath_bench_common::http;
 use flatpath_testkit::nfs::{self, Connection};
 
 use super::crowd::Manner;
-use super::server::{Arena, BIG_BYTES};
+use super::server::{Arena, BIG_BYTES, LARGE_MIB};
 
 const HOST: &str = "Host: localhost\r\n";
 
@@ -74,6 +74,21 @@ pub(super) fn downloads(arena: &Arena, connections: usize, read_bytes: usize) ->
     Manner {
         read_bytes,
         ..asking(arena.http, connections, &[http::request("/big")])
+    }
+}
+
+/// Clients that ask for one large file after the other, all they can get: on kept connections, each
+/// beginning with another one.
+pub(super) fn large_files(arena: &Arena, connections: usize) -> Manner {
+    let requests = LARGE_MIB.map(|mib| http::request(&format!("/{mib}")));
+    let chunk = requests.concat();
+    Manner {
+        connections,
+        opening: Box::new(move |number| requests[number % requests.len()].clone()),
+        chunk,
+        every: Duration::ZERO,
+        read_bytes: usize::MAX,
+        ..Manner::to(arena.http)
     }
 }
 

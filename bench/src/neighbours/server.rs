@@ -37,6 +37,8 @@ pub(super) const BIG_BYTES: u64 = 100 << 20;
 /// What the innocent client of files reads: too large for the caches, so that it is streamed.
 pub(super) const FILE_PATH: &str = "/file";
 const FILE_BYTES: usize = 512 << 10;
+/// The large files, each as long as its name says in MiB.
+pub(super) const LARGE_MIB: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// All of the disk in the row of the full disk.
 const DISK_BYTES: u64 = 4 << 20;
 /// What is served, in the server's directory.
@@ -162,6 +164,12 @@ impl Prepared {
         fs::write(documents.join(HOT), "hello, innocent client\n")?;
         fs::write(documents.join(&FILE_PATH[1..]), vec![b'f'; FILE_BYTES])?;
         fs::File::create(documents.join("big"))?.set_len(BIG_BYTES)?;
+        if trouble.needs == Needs::LargeFiles {
+            for mib in LARGE_MIB {
+                // Written, not sparse: all of it is in the kernel's cache.
+                fs::write(documents.join(mib.to_string()), vec![b'l'; mib << 20])?;
+            }
+        }
         let mounted = mounted(directory.path(), trouble.needs).map_err(|cause| {
             io::Error::new(io::ErrorKind::Unsupported, format!("no mount: {cause}"))
         })?;
@@ -225,7 +233,7 @@ fn mounted(directory: &Path, needs: Needs) -> io::Result<Mounted> {
     };
     let mut mounted = Mounted::default();
     match needs {
-        Needs::Nothing | Needs::UnreadLog => {}
+        Needs::Nothing | Needs::LargeFiles | Needs::UnreadLog => {}
         Needs::HungMount => mounted.hung = hung(&at)?,
         Needs::HungLayer => {
             let [layer, empty] = ["layer", "empty"].map(|name| directory.join(name));

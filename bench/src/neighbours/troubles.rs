@@ -16,7 +16,8 @@ use flatpath_testkit::nfs;
 
 use super::crowd::Manner;
 use super::manners::{
-    asking, big, deflated_zeros, downloads, flood, handshake, heads, masked_frame, uploads,
+    asking, big, deflated_zeros, downloads, flood, handshake, heads, large_files, masked_frame,
+    uploads,
 };
 use super::mounts;
 use super::server::Arena;
@@ -54,6 +55,8 @@ pub(super) enum Home {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
+    /// Files of a mebibyte to 32, all of them in the kernel's cache.
+    LargeFiles,
     /// A file system that can be made to hang, under `/mount`.
     HungMount,
     /// An overlay under `/mount`, which is local, over a layer that can be made to hang.
@@ -263,6 +266,13 @@ fn of_busy_clients() -> Vec<Trouble> {
                     ..downloads(arena, 20, usize::MAX)
                 })
             },
+            ..HTTP
+        },
+        Trouble {
+            name: "8 clients of files of 1 to 32 MiB at full speed",
+            needs: Needs::LargeFiles,
+            is_in_quick: true,
+            crowd: |arena| Ok(large_files(arena, 8)),
             ..HTTP
         },
         Trouble {
