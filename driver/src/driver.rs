@@ -18,6 +18,7 @@ use crate::completion::{Completion, Piece};
 use crate::datagram::DatagramSocket;
 use crate::eventfd::Eventfd;
 use crate::file_range::FileRange;
+use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
@@ -234,6 +235,13 @@ pub trait Driver {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped>;
+
+    /// Lends what the socket receives to another thread, which moves it into a pipe. The caller
+    /// takes it back before it receives from the socket, or closes it. `None`: no descriptor is to
+    /// be had. One system call.
+    fn lend(&mut self, socket: Socket) -> Option<Lent> {
+        socket.lend()
+    }
 
     /// Starts sending the whole list, and does what `after` says at its end. Short sends are
     /// continued.

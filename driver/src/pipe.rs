@@ -9,7 +9,8 @@
 //! fixed when the pipe is filled, whatever happens to the file afterwards.
 //!
 //! Bytes that a stream has received can be moved to another one in the same way (`splice_from`):
-//! the packets' own memory moves, and neither this process nor the kernel copies it.
+//! the packets' own memory moves, and neither this process nor the kernel copies it. Or to a file
+//! ([`Piped::write_to`]): then the kernel copies once, from the packets to the pages of its cache.
 //!
 //! | may run beside    | `splice_file`, `splice_from` | drop of a `Piped` |
 //! |-------------------|------------------------------|-------------------|
@@ -40,11 +41,15 @@ use flatpath_structures::lock::{Guard, Lock};
 use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
+use crate::lent::Lent;
 use crate::socket::Mode;
 
 /// The capacities that are asked for, in bytes: for a mebibyte that begins in the middle of a page;
 /// then what every process may have without a privilege.
 const CAPACITIES: [usize; 2] = [2 << 20, 1 << 20];
+
+/// The most that is copied at a time where a file cannot be spliced to, in bytes.
+const COPY_BYTES_MAX: usize = 64 * 1024;
 
 /// Pipes to be filled, as many as may be open at once. Clones share them.
 #[derive(Clone, Debug)]
@@ -164,6 +169,7 @@ impl Pipes {
             pipe: Some(pipe),
             pool: Arc::clone(&self.0),
             bytes: 0,
+            lent: None,
         };
         let into_page = (offset % page as u64) as usize;
         // No more pages than the pipe has (L3).
@@ -205,12 +211,29 @@ impl Pipes {
             pipe: Some(self.take()?),
             pool: Arc::clone(&self.0),
             bytes: 0,
+            lent: None,
         };
         let (to, count) = (piped.pipe().write.as_fd(), there.min(*bytes.end()));
         let spliced = without_waiting(socket, mode, || {
             splice(socket, None, to, None, count, SpliceFlags::NONBLOCK)
         });
         piped.bytes = spliced.ok().filter(|&count| count > 0)?;
+        Some(piped)
+    }
+
+    /// A pipe with a copy of some bytes, a mebibyte at most, which are asked for once there is a
+    /// pipe.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn fill(&self, bytes: impl FnOnce() -> Option<Vec<u8>>) -> Option<Piped> {
+        let mut piped = Piped {
+            pipe: Some(self.take()?),
+            pool: Arc::clone(&self.0),
+            bytes: 0,
+            lent: None,
+        };
+        let bytes = bytes()?;
+        piped.bytes = rustix::io::write(&piped.pipe().write, &bytes).ok()?;
+        debug_assert_eq!(piped.bytes, bytes.len(), "an empty pipe takes a mebibyte");
         Some(piped)
     }
 
@@ -244,6 +267,8 @@ pub struct Piped {
     pipe: Option<Pipe>,
     pool: Arc<PipePool>,
     bytes: usize,
+    /// Where more comes from.
+    lent: Option<Lent>,
 }
 
 impl Piped {
@@ -264,6 +289,22 @@ impl Piped {
         self.bytes == 0
     }
 
+    /// Lends it the stream that its bytes came from.
+    pub fn lend(&mut self, lent: Lent) {
+        self.lent = Some(lent);
+    }
+
+    /// Fills it anew, once it is empty, from the stream that was lent with it: no less than the one
+    /// bound, no more than the other. Does not wait. False: it is not empty, less has come, or
+    /// nothing is lent.
+    pub fn refill(&mut self, bytes: RangeInclusive<usize>) -> bool {
+        let Some(lent) = self.lent.as_ref().filter(|_| self.bytes == 0) else {
+            return false;
+        };
+        self.bytes = lent.splice_into(self.pipe().write.as_fd(), bytes);
+        self.bytes > 0
+    }
+
     /// Adds a few bytes, less than a page.
     ///
     /// # Errors
@@ -273,6 +314,51 @@ impl Piped {
         if !bytes.is_empty() {
             // Up to a page is written whole or not at all.
             self.bytes += rustix::io::write(&self.pipe().write, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything to a file, at its position, which moves on: the kernel takes it from where
+    /// it was received. Where the file system cannot do that, it is copied through this process.
+    /// May block. One call where the file takes all.
+    ///
+    /// # Errors
+    /// That of write(2); what was written until then is gone from the pipe.
+    pub fn write_to(&mut self, file: impl AsFd) -> io::Result<()> {
+        let file = file.as_fd();
+        while self.bytes > 0 {
+            let (pipe, bytes) = (&self.pipe().read, self.bytes);
+            match splice(pipe, None, file, None, bytes, SpliceFlags::empty()) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.bytes -= count,
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL | Errno::NOSYS) => return self.copy_to(file),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same where the file cannot be spliced to.
+    fn copy_to(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let mut room = vec![0; self.bytes.min(COPY_BYTES_MAX)];
+        while self.bytes > 0 {
+            let count = match rustix::io::read(&self.pipe().read, &mut room) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            self.bytes -= count;
+            let mut left = &room[..count];
+            while !left.is_empty() {
+                match rustix::io::write(file, left) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(written) => left = &left[written..],
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
         }
         Ok(())
     }

@@ -11,6 +11,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
+use crate::lent::Lent;
+
 /// A connection that a driver owns. A plain number: copying it copies no right to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(Handle);
@@ -83,6 +85,14 @@ impl Socket {
         let descriptor = self.descriptor()?;
         // SAFETY: as for `peer`.
         flatpath_sys::tcp::delivery(unsafe { BorrowedFd::borrow_raw(descriptor) })
+    }
+
+    /// See [`Driver::lend`](crate::Driver::lend).
+    pub(crate) fn lend(self) -> Option<Lent> {
+        let descriptor = self.descriptor()?;
+        // SAFETY: as for `peer`.
+        let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        socket.try_clone_to_owned().ok().map(Lent::new)
     }
 
     /// See [`Driver::set_unsent_max`](crate::Driver::set_unsent_max).

@@ -48,6 +48,7 @@ use crate::config::DriverConfig;
 use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
+use crate::lent::Lent;
 use crate::operations::Operations;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
@@ -278,6 +279,10 @@ impl Driver for Epoll {
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
         self.start_recv_into(socket, user_data, buffer);
+    }
+
+    fn lend(&mut self, socket: Socket) -> Option<Lent> {
+        self.lend_now(socket)
     }
 
     fn splice_from(

@@ -4,11 +4,13 @@ use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, RawFd};
 
 use flatpath_structures::pool::Buffer;
+use rustix::event::epoll;
 
 use super::Epoll;
-use super::table::Receive;
+use super::table::{Interest, Receive};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
+use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Mode, Socket};
 
@@ -44,6 +46,22 @@ impl Epoll {
         let spliced = pipes.splice_from(entry.socket.as_ref()?.as_fd(), Mode::NonBlocking, bytes);
         self.counters.system_calls += 1 + u64::from(spliced.is_some());
         spliced
+    }
+
+    /// Events of a stream that is lent would wake this thread for nothing: the next receive looks
+    /// by itself, and waits for events anew.
+    pub(super) fn lend_now(&mut self, socket: Socket) -> Option<Lent> {
+        let lent = socket.lend()?;
+        self.counters.system_calls += 1;
+        let entry = &mut self.entries[socket.raw() as usize];
+        if entry.interest == Interest::Receiving {
+            self.counters.system_calls += 1;
+            if epoll::delete(&self.epoll, entry.socket()).is_ok() {
+                entry.interest = Interest::Nothing;
+                entry.readable = true;
+            }
+        }
+        Some(lent)
     }
 
     /// Completes with what is there.

@@ -1,5 +1,6 @@
 //! How operations complete: the simulated kernel at work, and most of the faults.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::faults::Fault;
@@ -217,6 +218,25 @@ impl World {
         }
         let stream = &mut self.connection_of(socket, "receive").to_server;
         stream.read(now_ns, &mut space[..most])
+    }
+
+    /// Takes what is there at once, no less than the one bound and no more than the other, or less
+    /// than that if chance will have it.
+    pub(super) fn read_spliced(
+        &mut self,
+        socket: u32,
+        bounds: RangeInclusive<usize>,
+    ) -> Option<Vec<u8>> {
+        let now_ns = self.now_ns;
+        let connection = self.connection_of(socket, "splice_from");
+        let there = connection.to_server.readable(now_ns);
+        if there < *bounds.start() {
+            return None;
+        }
+        let mut bytes = vec![0; there.min(*bounds.end())];
+        let count = self.read(socket, &mut bytes);
+        bytes.truncate(count);
+        (!bytes.is_empty()).then_some(bytes)
     }
 
     /// Breaks a connection with the first of these faults that strikes.

@@ -2,11 +2,15 @@
 
 on_every_driver! {
     #[test] fn what_was_pulled_goes_to_another_socket;
+    #[test] fn what_was_pulled_goes_to_a_file;
+    #[test] fn a_stream_that_is_lent_fills_the_pipe_until_it_is_taken_back;
     #[test] fn pulling_waits_for_nothing_and_leaves_what_is_too_little;
     #[test] fn a_receive_tells_the_end_behind_a_pull;
 }
 
 mod cases {
+    use std::fs::OpenOptions;
+    use std::io::{Read as _, Seek as _, SeekFrom};
     use std::net::Shutdown;
 
     use flatpath_driver::{
@@ -53,6 +57,89 @@ mod cases {
         rig.driver.close(source);
         rig.driver.close(target);
         rig.turn();
+    }
+
+    pub(crate) fn what_was_pulled_goes_to_a_file<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let (pipes, content) = (Pipes::new(1), pattern(250_000));
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, appends) in [("moved", false), ("copied", true)] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, b"before").expect("written");
+            // No file that is open for appending can be spliced to.
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).append(appends).open(&path);
+            let file = file.as_mut().expect("open");
+            file.seek(SeekFrom::End(0)).expect("its end");
+            write(&mut client, &content);
+            let mut left = content.len();
+            while left > 0 {
+                let mut piped = spliced(&mut rig, socket, &pipes, 1);
+                left -= piped.len();
+                piped.write_to(&*file).expect("written");
+                assert!(piped.is_empty());
+            }
+            let written = std::fs::read(&path).expect("readable");
+            assert!(written == [b"before", &content[..]].concat(), "{name}");
+        }
+        write(&mut client, &content);
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        let mut piped = spliced(&mut rig, socket, &pipes, 1);
+        let refused = piped.write_to(full.expect("it is there"));
+        let errno = refused.expect_err("there is no space").raw_os_error();
+        assert_eq!(errno, Some(rustix::io::Errno::NOSPC.raw_os_error()));
+        drop(piped);
+        assert_eq!(
+            pipes.open(),
+            0,
+            "what was not written is gone with its pipe"
+        );
+        rig.driver.abort(socket);
+        rig.turn();
+    }
+
+    pub(crate) fn a_stream_that_is_lent_fills_the_pipe_until_it_is_taken_back<M: Make>(_: &str) {
+        let Some(mut rig) = Rig::new::<M>(&small()) else {
+            return;
+        };
+        let (mut client, socket) = rig.pair();
+        let (pipes, content) = (Pipes::new(1), pattern(60_000));
+        let mut file = tempfile::tempfile().expect("a file");
+        write(&mut client, &content[..20_000]);
+        let mut piped = spliced(&mut rig, socket, &pipes, 1);
+        let mut moved = piped.len();
+        assert!(!piped.refill(1..=9), "nothing is lent");
+        let lent = rig.driver.lend(socket).expect("a descriptor");
+        piped.lend(lent.clone());
+        assert!(!piped.refill(1..=9) && piped.len() == moved, "it is full");
+        write(&mut client, &content[20_000..40_000]);
+        while moved < 40_000 {
+            piped.write_to(&file).expect("written");
+            rig.until("more has come", |_| piped.refill(1..=7_000));
+            assert!((1..=7_000).contains(&piped.len()));
+            moved += piped.len();
+        }
+        piped.write_to(&file).expect("written");
+        write(&mut client, &content[40_000..]);
+        assert!(!piped.refill(30_000..=40_000), "that much never comes");
+        lent.take_back();
+        let mut stored = Vec::new();
+        file.rewind().expect("a file");
+        file.read_to_end(&mut stored).expect("a file");
+        while stored.len() < content.len() {
+            assert!(!piped.refill(1..=9), "it is taken back");
+            rig.driver.receive(socket, 5, OperationMode::Single, 0);
+            let next = rig.next(5);
+            stored.extend(rig.received(next));
+        }
+        assert!(stored == content, "in order");
+        // Nothing keeps the connection open.
+        rig.driver.close(socket);
+        rig.turn();
+        assert_eq!(client.read(&mut [0]).expect("an end"), 0);
     }
 
     pub(crate) fn pulling_waits_for_nothing_and_leaves_what_is_too_little<M: Make>(_: &str) {
