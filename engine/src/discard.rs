@@ -18,7 +18,7 @@
 //! | `Protocol`: the rest; `Session`, `Job`  | network thread   | no        | there, contained    |
 //! | `Service`, handlers: pooled             | worker           | yes       | by the last thread  |
 //! | `Service`, handlers: inline, `prompt`   | network thread   | no        | by the last thread  |
-//! | HTTP `Sink`: all but `keeps_parts`      | worker           | yes       | bin                 |
+//! | HTTP `Sink`: all but what it answers    | worker           | yes       | bin                 |
 //! | HTTP bodies: readers, bytes, extensions | worker           | yes       | bin                 |
 //! | HTTP `Sender::on_event`                 | network thread   | no        | bin                 |
 //! | WebSocket handler, pooled               | worker           | yes       | bin                 |

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flatpath_driver::{Driver, Fragment, Piece, Piped, Quota, Region, Segment, Socket};
+use flatpath_driver::{Driver, Fragment, Piece, Quota, Region, Segment, Socket};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 use flatpath_structures::slots::Key;
 
@@ -420,11 +420,6 @@ impl Io<'_> {
     /// The listener's own region on this network thread.
     pub fn region(&self) -> Option<&Region> {
         self.own.map(|(_, region)| region)
-    }
-
-    /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
-    pub fn write_piped(&mut self, piped: Piped) {
-        self.connection.output_mut().push(Segment::Piped(piped));
     }
 
     /// The access log of this network thread, if the server has one

@@ -6,7 +6,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use flatpath_driver::{Filling, Region, RegionConfig};
+use flatpath_driver::{Filling, Piped, Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::{Key, Slots};
 
@@ -18,7 +18,7 @@ use crate::free_list::{FreeList, Trimmed};
 use crate::io::Io;
 use crate::listener_limits::ListenerLimits;
 use crate::options::ListenerOptions;
-use crate::phase::Phase;
+use crate::phase::{Phase, Stall};
 use crate::protocol::{Protocol, Received};
 use crate::worker::Task;
 
@@ -35,6 +35,7 @@ pub(crate) trait DynProtocol {
     fn connected(&mut self, io: Io<'_>);
     fn secured(&mut self, io: Io<'_>);
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
+    fn received_piped(&mut self, io: Io<'_>, piped: Piped) -> Option<Stall>;
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
     /// A job comes back for nobody. One of another protocol is given back.
@@ -156,6 +157,12 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received {
         self.with(io, |protocol, context| protocol.received(context, input))
             .unwrap_or(Received::Consumed)
+    }
+
+    fn received_piped(&mut self, io: Io<'_>, piped: Piped) -> Option<Stall> {
+        self.with(io, |protocol, context| {
+            protocol.received_piped(context, piped)
+        })?
     }
 
     fn input_ended(&mut self, io: Io<'_>, left: &[u8]) {

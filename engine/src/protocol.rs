@@ -19,7 +19,7 @@
 //!
 //! Not here: framing (a protocol crate's duty), TLS, and datagrams.
 
-use flatpath_driver::Region;
+use flatpath_driver::{Piped, Region};
 
 use crate::access_log::LogEnd;
 use crate::context::{Context, Job};
@@ -168,6 +168,16 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// whose unconsumed part would not fit. `input` is empty when a stall for room is over that
     /// left nothing unconsumed.
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received;
+
+    /// Bytes have arrived and lie in a pipe, as [`Io::receive_piped`](crate::Io::receive_piped) has
+    /// asked for: all of them are taken. Why nothing more is to be received, if so. What is written
+    /// here is sent after the next event. By default the connection is aborted: a protocol that
+    /// asks for a pipe has this.
+    fn received_piped(&self, context: &mut Context<'_, Self>, piped: Piped) -> Option<Stall> {
+        debug_assert!(piped.is_empty(), "{} asked for no pipe", self.name());
+        context.abort();
+        None
+    }
 
     /// The peer has sent its last byte; `left` was not consumed and never will be. The connection
     /// stays open for output until the protocol closes it. By default: close after the output.

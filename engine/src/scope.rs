@@ -45,6 +45,7 @@ flatpath_structures::opaque_debug! {
 pub(crate) trait Host {
     fn descriptors(&self, home: ConnectionId) -> ConnectionDescriptors<'_>;
     fn is_draining(&self) -> bool;
+    fn has_queued_jobs(&self) -> bool;
     /// What ends the connection for others.
     fn end_of(&self, home: ConnectionId) -> ConnectionEnd;
 }
@@ -93,6 +94,12 @@ impl<'a> WorkerScope<'a> {
     /// [`Limits::drain_timeout`](crate::Limits::drain_timeout). One load.
     pub fn draining(&self) -> bool {
         self.host.is_draining()
+    }
+
+    /// Whether a job waits for a worker: one that could go on for long had better return. Two
+    /// loads.
+    pub fn others_wait(&self) -> bool {
+        self.host.has_queued_jobs()
     }
 
     /// Waits a few milliseconds, without spinning, for what another thread is about to do. The

@@ -324,10 +324,13 @@ statistics! {
             /// The socket did not take the reply.
             dropped_send = "send",
         }
-        /// Bytes of bodies handed on where they were received, or copied within the process.
+        /// Bytes of bodies handed on where they were received, moved by reference, or copied within
+        /// the process.
         body_bytes by way {
             /// Handed on in the page they were received in.
             body_bytes_retained = "retained",
+            /// Moved by reference, in a pipe.
+            body_bytes_moved = "moved",
             /// Copied within this process.
             body_bytes_copied = "copied",
         }

@@ -493,6 +493,10 @@ impl Host for Arc<Shared> {
         self.server_state() >= ServerState::Draining
     }
 
+    fn has_queued_jobs(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     fn end_of(&self, home: ConnectionId) -> ConnectionEnd {
         let shared = Arc::downgrade(self);
         ConnectionEnd::by(move || {

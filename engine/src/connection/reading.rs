@@ -2,7 +2,7 @@
 //!
 //! See `state.rs` for the states.
 
-use flatpath_driver::{Piece, Quota};
+use flatpath_driver::{Lent, Piece, Quota};
 use flatpath_structures::pool::Buffer;
 
 use crate::limits::CALM_RECEIVES;
@@ -222,6 +222,42 @@ impl Connection {
     /// Chooses what the next receive goes to.
     pub(crate) fn receive_into(&mut self, pages: PageKind) {
         self.pages = pages;
+        if let Some(rare) = &mut self.rare {
+            rare.piped = None;
+        }
+    }
+
+    /// Has what comes next come in a pipe, if so much of it is there; `None`: no more.
+    pub(crate) fn receive_piped(&mut self, bytes: Option<(u32, u32)>) {
+        if bytes.is_some() || self.rare.is_some() {
+            self.rare().piped = bytes;
+        }
+    }
+
+    /// What it receives is a job's until that is back.
+    pub(crate) fn lend(&mut self, lent: Lent) {
+        self.rare().lent = Some(lent);
+    }
+
+    /// Takes back what was lent, unless it waits for the job: nothing is received here before, and
+    /// the socket is not closed.
+    pub(crate) fn take_back(&mut self) {
+        let is_waited_for = self.stalled() == Some(Stall::Body) && !self.is_closing();
+        if let Some(rare) = &mut self.rare
+            && let Some(lent) = rare.lent.take_if(|_| !is_waited_for)
+        {
+            lent.take_back();
+        }
+    }
+
+    /// What may come in a pipe now, where it would be received next: nothing is before it, and it
+    /// is offered as it comes.
+    pub(crate) fn wants_piped(&self) -> Option<(u32, u32)> {
+        let rare = self.rare.as_ref()?;
+        let is_next = rare.held.is_empty() && self.input.is_none() && self.takes_input();
+        let is_own = rare.peer.is_none() && rare.secured.is_none() && rare.becomes.is_none();
+        let may_be_armed = self.next_receive(self.wants_input()) == NextReceive::Arm;
+        rare.piped.filter(|_| is_next && is_own && may_be_armed)
     }
 
     pub(crate) fn receive(&self) -> Receive {

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use flatpath_driver::{Piece, Quota};
+use flatpath_driver::{Lent, Piece, Quota};
 use flatpath_structures::slots::Key;
 
 use crate::hand_over::Becomes;
@@ -165,6 +165,11 @@ pub(super) struct Rare {
     pub(super) secured: Option<Box<Secured>>,
     /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
     pub(super) held: VecDeque<(Piece, u32)>,
+    /// What may come in a pipe next, no less than the one and no more than the other, in bytes: see
+    /// `network/piped.rs`.
+    pub(super) piped: Option<(u32, u32)>,
+    /// What it receives, while a job has it.
+    pub(super) lent: Option<Lent>,
     /// When it was last looked up what the peer has acknowledged, and how much that was; a send
     /// that does not take long is not looked at.
     pub(super) acked_ns: u64,

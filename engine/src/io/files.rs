@@ -1,11 +1,43 @@
-//! Ranges of files as output, and output that lasts.
+//! Ranges of files as output, output that lasts, and what comes and goes in pipes.
 
-use flatpath_driver::{FileRange, Segment};
+use std::ops::RangeInclusive;
+
+use flatpath_driver::{FileRange, Piped, Segment};
 
 use super::Io;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNSENT_BYTES_MAX};
 
 impl Io<'_> {
+    /// Has what comes next lie in a pipe, by reference, if no less than the one bound is there when
+    /// it would be received: no more than the other of it
+    /// ([`Protocol::received_piped`](crate::Protocol::received_piped)). What is less, or encrypted,
+    /// is received as ever. Holds until something has come so, and until [`Io::receive_into`] or
+    /// this is called again.
+    pub fn receive_piped(&mut self, bytes: Option<RangeInclusive<u32>>) {
+        let bytes = bytes.map(RangeInclusive::into_inner);
+        self.connection.receive_piped(bytes);
+    }
+
+    /// Counts bytes of the body that a job has taken from the stream itself
+    /// ([`Piped::refill`](crate::memory::Piped::refill)), when it is back.
+    pub fn count_piped(&mut self, bytes: u64) {
+        let counters = self.counters();
+        counters.received_bytes.add(bytes);
+        counters.body_bytes_moved.add(bytes);
+        if let Some(logged) = &mut self.connection.logged {
+            logged.received_bytes += bytes;
+        }
+        let (now_ns, limits) = (self.common.turn.now_ns, self.limits);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.connection.received(bytes, now_ns, limits);
+        self.connection.progress(bytes);
+    }
+
+    /// Queues what lies in a pipe; the kernel moves it on without a copy where it can.
+    pub fn write_piped(&mut self, piped: Piped) {
+        self.connection.output_mut().push(Segment::Piped(piped));
+    }
+
     /// Whether ranges of files may be queued: not where another connection takes the output.
     pub fn sends_files(&self) -> bool {
         !self.connection.is_becoming()

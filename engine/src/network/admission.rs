@@ -13,6 +13,7 @@ use crate::limits::{
     SHED_PER_TURN_MAX, SPARED_NS,
 };
 
+use super::piped::PIPE_DESCRIPTORS;
 use super::thread::{Network, peer_of};
 
 fn price_of(is_paid: bool) -> Price {
@@ -163,7 +164,7 @@ impl<D: Driver> Network<D> {
         let descriptors = &self.thread.common.shared.descriptors;
         descriptors.connections_are(usize::from(self.thread.common.number), open);
         if descriptors.excess() > 0 {
-            descriptors.gave_back(2 * self.pipes.close_idle());
+            descriptors.gave_back(PIPE_DESCRIPTORS * self.thread.pipes.close_idle());
             descriptors.press();
         }
         if open <= descriptors.places() || self.thread.common.server_state >= ServerState::Draining

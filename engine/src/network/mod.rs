@@ -30,6 +30,7 @@
 //! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
 //! | shares.rs     | what it holds of the memory, and when it has to wait             |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
+//! | piped.rs      | long bodies in, by reference                                     |
 //! | written.rs    | what was in records, in pages of the listener's own              |
 //! | secure.rs     | TLS between the socket and the protocol                          |
 //! | defer.rs      | input that takes long, and who crowds                            |
@@ -61,6 +62,7 @@ mod jobs;
 mod lasting;
 mod listening;
 mod logging;
+mod piped;
 mod receive;
 mod reconcile;
 mod relieve;

@@ -54,14 +54,16 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// What few connections have: a wish to become another, users that hold fragments, pages that
-    /// wait.
+    /// wait, a body that may come in pipes.
     fn reconcile_rare(&mut self) -> Fate {
+        self.connection.take_back();
         if self.connection.is_becoming() && !self.becomes() {
             self.thread.waits.hurry();
             return Fate::Splices;
         }
         self.check_quota();
         self.weigh_pages();
+        self.receive_piped();
         Fate::Stays
     }
 

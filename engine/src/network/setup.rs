@@ -34,6 +34,7 @@ use super::datagrams::{
     DatagramSetup, Datagrams, limit_workers as limit_datagrams, names_of, numbers_of,
 };
 use super::listening::{Acceptor, Listener, limit_workers, shortest_of};
+use super::piped::PIPE_DESCRIPTORS;
 use super::starved::Starved;
 use super::thawed::Thawed;
 use super::thread::{Network, Thread};
@@ -135,10 +136,13 @@ fn listeners_of(
     (acceptors, listeners)
 }
 
-/// Pipes for spliced connections; none is opened while descriptors are short.
+/// Pipes for spliced connections and long bodies; none is opened while descriptors are short.
 fn counted_pipes(budget: DescriptorBudget) -> Pipes {
     let pipes = Pipes::new(SPLICE_PIPES_MAX);
-    pipes.count(move || (budget.excess() == 0).then(|| Box::new(budget.cache(2)) as _));
+    pipes.count(move || {
+        let leave = || Box::new(budget.cache(PIPE_DESCRIPTORS)) as _;
+        (budget.excess() == 0).then(leave)
+    });
     pipes
 }
 
@@ -152,6 +156,7 @@ impl<D: Driver> Thread<D> {
         let bounds = listeners.iter().map(|it| it.connections_max);
         Thread {
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
+            pipes: counted_pipes(common.shared.descriptors.clone()),
             waits: Waits::default(),
             admission: Admission::new(places, bounds),
             starved: Starved::new(places, region_count),
@@ -226,7 +231,6 @@ impl<D: Driver> Network<D> {
         let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
         let entered = setup.shared.memory.enter(thread, regions.into_iter());
-        let pipes = counted_pipes(setup.shared.descriptors.clone());
         let common = Common {
             wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.pools)),
             number: setup.thread,
@@ -261,7 +265,6 @@ impl<D: Driver> Network<D> {
             accept_mode: setup.accept_mode,
             relimited: capacity,
             door: None,
-            pipes,
             _entered: entered,
             backlog: VecDeque::new(),
             arrivals: Arrivals::new(),

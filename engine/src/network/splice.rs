@@ -476,7 +476,11 @@ impl<D: Driver> Network<D> {
             return false;
         };
         let bounds = SPLICE_PULL_BYTES_MIN..=SPLICE_PULL_BYTES_MAX;
-        let Some(piped) = self.thread.driver.splice_from(socket, &self.pipes, bounds) else {
+        let Some(piped) = self
+            .thread
+            .driver
+            .splice_from(socket, &self.thread.pipes, bounds)
+        else {
             return false;
         };
         let count = piped.len();

@@ -53,8 +53,6 @@ pub(crate) struct Network<D: Driver> {
     /// Eventfds that are watched, and how many of them the kernel refused for now.
     pub(super) sources: Slots<Source>,
     pub(super) sources_refused: usize,
-    /// For streams between spliced connections.
-    pub(super) pipes: Pipes,
     /// The driver's regions among those of the server.
     pub(super) _entered: Entered,
     /// What the driver has handed out and no turn has handled yet, oldest first.
@@ -82,6 +80,8 @@ pub(super) struct Thread<D: Driver> {
     pub(super) driver: D,
     pub(super) common: Common,
     pub(super) wheel: Wheel,
+    /// For what is moved from one stream to another, or to a file.
+    pub(super) pipes: Pipes,
     pub(super) waits: Waits,
     pub(super) admission: Admission,
     /// Connections whose receive found no page, by what they want.
