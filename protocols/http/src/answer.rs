@@ -16,7 +16,7 @@
 //! - A1: a change runs once, with the one response of its request, or not at all: where no response
 //!   is sent, as the client is gone.
 
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use flatpath::{WorkerScope, contain};
 use http::StatusCode;
 
@@ -179,6 +179,21 @@ struct Changed<F> {
 }
 
 impl<F: FnOnce(Response) -> Response> Changed<F> {
+    /// What a call of the sink has come to; `None` where it panicked.
+    fn written(
+        &mut self,
+        written: Option<Result<(), Box<Response>>>,
+        scope: &WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        match written {
+            Some(Ok(())) => Ok(()),
+            // It is dropped, and the piece comes again.
+            Some(dropped) if scope.is_parked() => dropped,
+            Some(Err(response)) => Err(Box::new(self.changed(Some(*response)))),
+            None => Err(Box::new(self.changed(None))),
+        }
+    }
+
     fn changed(&mut self, response: Option<Response>) -> Response {
         let response = response.unwrap_or_else(|| {
             log::error!("the sink of a body panicked; its client gets a 500");
@@ -197,13 +212,21 @@ impl<F: FnOnce(Response) -> Response + Send> Sink for Changed<F> {
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
-        match contain(|| self.sink.write(piece, scope)) {
-            Some(Ok(())) => Ok(()),
-            // It is dropped, and the piece comes again.
-            Some(dropped) if scope.is_parked() => dropped,
-            Some(Err(response)) => Err(Box::new(self.changed(Some(*response)))),
-            None => Err(Box::new(self.changed(None))),
-        }
+        let written = contain(|| self.sink.write(piece, scope));
+        self.written(written, scope)
+    }
+
+    fn takes_pipes(&self) -> bool {
+        self.sink.takes_pipes()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let written = contain(|| self.sink.write_piped(piped, scope));
+        self.written(written, scope)
     }
 
     fn keeps_parts(&self) -> bool {

@@ -72,6 +72,22 @@ impl Decoder {
         }
     }
 
+    /// Bytes of data still to come, where their number was announced and nothing is between them.
+    pub(crate) fn left(&self) -> u64 {
+        match self.0 {
+            State::Length { left } => left,
+            State::Chunked(_) => 0,
+        }
+    }
+
+    /// The next bytes of data, fewer than [`Decoder::left`], have gone another way.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        debug_assert!(bytes < self.left(), "the end comes to the decoder");
+        if let State::Length { left } = &mut self.0 {
+            *left = left.saturating_sub(bytes);
+        }
+    }
+
     /// Takes the next piece from the front of `input` and moves it past that.
     ///
     /// # Errors

@@ -22,14 +22,16 @@ use std::time::Duration;
 
 use flatpath::WorkerScope;
 use flatpath::limits::SHARED_COPY_BYTES_MAX;
-use flatpath::memory::{Buffer, Payload, PoolHandle};
+use flatpath::memory::{Buffer, Payload, Piped, PoolHandle};
 use http::response::Parts;
 use http::{Extensions, StatusCode};
 
 use crate::deferred::Pending;
 use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
 use crate::head::RequestMeta;
-use crate::limits::REPLY_HEAD_BYTES_MAX;
+use crate::limits::{
+    REPLY_HEAD_BYTES_MAX, UPLOAD_PIECE_BYTES, UPLOAD_PIPE_BYTES_MAX, UPLOAD_REFILLS_MAX,
+};
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::request_builder::RequestBuilder;
@@ -103,14 +105,70 @@ pub(crate) struct Upload {
     pub(crate) sink: Begun,
     /// What arrived since the last run.
     pub(crate) piece: Payload,
+    /// What came after that, in a pipe.
+    pub(crate) piped: Option<Piped>,
+    /// How much may come after that in the same pipe, and how much has.
+    pub(crate) left: u64,
+    pub(crate) refilled: u64,
     /// The piece is the last one.
     pub(crate) is_last: bool,
+}
+
+impl Upload {
+    /// Hands the sink what there is; what it leaves is given back, not offered again. Told to wait,
+    /// it is called again for what it was called for.
+    fn write(&mut self, scope: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        if self.piped.is_none() || !self.piece.is_empty() {
+            let written = self.sink.write(&mut self.piece, scope);
+            if scope.is_parked() {
+                return written;
+            }
+            self.piece = Payload::new();
+            written?;
+        }
+        self.write_pipes(scope)
+    }
+
+    /// The same with what lies in the pipe, and with what has come meanwhile, while that is much
+    /// and no other job waits for this worker.
+    fn write_pipes(&mut self, scope: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        let Some(piped) = &mut self.piped else {
+            return Ok(());
+        };
+        for refills_left in (0..UPLOAD_REFILLS_MAX).rev() {
+            let written = self.sink.write_piped(piped, scope);
+            if scope.is_parked() {
+                return written;
+            }
+            written?;
+            let most = self.left.min(u64::from(UPLOAD_PIPE_BYTES_MAX)) as usize;
+            let may_go_on = refills_left > 0 && !scope.others_wait();
+            if !may_go_on || most < UPLOAD_PIECE_BYTES || !piped.refill(UPLOAD_PIECE_BYTES..=most) {
+                break;
+            }
+            let bytes = piped.len() as u64;
+            self.left = self.left.saturating_sub(bytes);
+            self.refilled += bytes;
+        }
+        self.piped = None;
+        Ok(())
+    }
 }
 
 impl Exchange {
     /// Whether this is an upload that waits for more of its body.
     pub(crate) fn is_receiving(&self) -> bool {
         self.state == State::Receiving
+    }
+
+    /// Whether the sink of this upload takes pipes, and how much came in them that was not known
+    /// when it was dispatched.
+    pub(crate) fn take_refilled(&mut self) -> (bool, u64) {
+        let Some(upload) = &mut self.upload else {
+            return (false, 0);
+        };
+        let refilled = std::mem::take(&mut upload.refilled);
+        (upload.sink.takes_pipes(), refilled)
     }
 
     /// Whether this waits for a response that is made elsewhere.
@@ -235,6 +293,9 @@ impl Exchange {
                 self.upload = Some(Box::new(Upload {
                     sink: Begun::new(sink),
                     piece: Payload::new(),
+                    piped: None,
+                    left: 0,
+                    refilled: 0,
                     is_last: false,
                 }));
                 self.state = State::Receiving;
@@ -252,13 +313,11 @@ impl Exchange {
             self.state = State::Failed;
             return;
         };
-        let written = upload.sink.write(&mut upload.piece, scope);
+        let written = upload.write(scope);
         if scope.is_parked() {
             self.upload = Some(upload);
             return;
         }
-        // What a sink left is given back, not offered again.
-        upload.piece = Payload::new();
         match written {
             Ok(()) if upload.is_last => {
                 let response = upload.sink.finish(scope);

@@ -87,6 +87,19 @@ pub(crate) const UPLOAD_PIECE_PARTS: usize = 12;
 /// Data of a streamed body that waits for its worker; with more the connection stalls.
 pub(crate) const UPLOAD_WAITING_BYTES_MAX: usize = 1024 * 1024;
 
+/// The least of a body that is moved through a pipe, in bytes: below it, the system calls that
+/// takes cost more than the copies.
+pub(crate) const UPLOAD_PIPE_BYTES_MIN: u32 = 64 * 1024;
+
+/// The most that is moved so at once: what a pipe holds that every process may have.
+pub(crate) const UPLOAD_PIPE_BYTES_MAX: u32 = 1024 * 1024;
+
+/// Times that a worker writes a pipe before it lets the connection look at its state: 16 MiB.
+pub(crate) const UPLOAD_REFILLS_MAX: usize = 16;
+
+/// A receive that brings as much shows that more may have come.
+pub(crate) const UPLOAD_STREAM_BYTES: usize = 32 * 1024;
+
 /// Data shorter than this is copied where framing surrounds it: chunks may be of one byte.
 pub(crate) const UPLOAD_COPY_BYTES_MAX: usize = 1024;
 

@@ -21,6 +21,10 @@ pub(crate) struct PendingBody {
     pub(crate) terms: JobTerms,
     pub(crate) decoder: Decoder,
     pub(crate) mode: BodyMode,
+    /// Its sink takes pipes, as far as is known.
+    pub(crate) takes_pipes: bool,
+    /// A job has its stream, and knows alone how far that is.
+    pub(crate) is_piped: bool,
     /// What is kept in pages, since the last piece if there are pieces.
     pub(crate) piece: Payload,
     /// Bytes of data so far.
@@ -56,6 +60,8 @@ impl Default for PendingBody {
             terms: JobTerms::default(),
             decoder: Decoder::new(Framing::Empty),
             mode: BodyMode::default(),
+            takes_pipes: false,
+            is_piped: false,
             piece: Payload::new(),
             bytes: 0,
             gathered: Gathered::default(),
@@ -72,7 +78,15 @@ impl PendingBody {
         self.owes_continue = head.expect_continue();
         self.decoder = Decoder::new(head.framing());
         self.mode = mode;
+        (self.takes_pipes, self.is_piped) = (false, false);
         self.bytes = 0;
+    }
+
+    /// So much of its data has come in a pipe.
+    pub(crate) fn came_piped(&mut self, bytes: u64) {
+        self.decoder.skip(bytes);
+        self.bytes += bytes;
+        self.owes_continue = false;
     }
 
     /// The body as it was gathered.

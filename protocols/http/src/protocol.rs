@@ -15,6 +15,7 @@
 
 use bytes::Bytes;
 use flatpath::access_log::LogEnd;
+use flatpath::memory::Piped;
 use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
 
 use crate::client::{Client, Known};
@@ -108,6 +109,12 @@ impl<S: Service> Protocol for Http<S> {
             Some(on) => Received::Blocked { consumed: used, on },
             None => Received::NeedMore { consumed: used },
         }
+    }
+
+    fn received_piped(&self, connection: &mut Connection<'_, S>, piped: Piped) -> Option<Stall> {
+        upload::take_piped(connection, piped);
+        conclude(connection);
+        Some(Stall::Body)
     }
 
     fn connected(&self, connection: &mut Connection<'_, S>) {

@@ -426,6 +426,11 @@ pub(crate) fn take_body<S: Service>(connection: &mut Connection<'_, S>, input: &
         connection.session.stage = Stage::Head;
         return Step::On(0);
     };
+    if pending_body.is_piped {
+        // It comes after what the job takes (U5 of `upload`).
+        connection.session.pending_body = Some(pending_body);
+        return Step::Blocked(0, Stall::Body);
+    }
     let decoded = decode(connection, &mut pending_body, input);
     connection.session.pending_body = Some(pending_body);
     match decoded {
@@ -439,6 +444,7 @@ pub(crate) fn take_body<S: Service>(connection: &mut Connection<'_, S>, input: &
                 connection.session.stage == Stage::Over && bytes < input.len();
             Step::On(bytes)
         }
+        Ok(Step::NeedMore(bytes)) => upload::await_more(connection, bytes),
         Ok(step) => step,
         Err(fault) => refuse(connection, fault),
     }

@@ -1,7 +1,7 @@
 //! Bodies that a service takes piece by piece, as they arrive.
 
 use flatpath::WorkerScope;
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use http::StatusCode;
 
 use crate::into_response::IntoResponse;
@@ -24,7 +24,8 @@ use crate::message::Response;
 /// - `finish` is called only when the whole body was written, and `abandoned` when it never will
 ///   be. One of them is called, unless the sink itself has ended the upload: it answered an error,
 ///   or panicked.
-/// - All of it is called, and dropped, where it may block, but for `keeps_parts`.
+/// - All of it is called, and dropped, where it may block, but for `keeps_parts` and
+///   `takes_pipes`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot take a body",
     label = "not a `Sink`",
@@ -40,6 +41,27 @@ pub trait Sink: Send {
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>>;
+
+    /// Whether more of the body may come in a pipe, to be moved to a file by reference. By default
+    /// no. Called on the network thread.
+    fn takes_pipes(&self) -> bool {
+        false
+    }
+
+    /// More of the body, which lies in a pipe: only a sink that [takes pipes](Sink::takes_pipes) is
+    /// called, after [`Sink::write`] for what came before it. May block. By default a 500.
+    ///
+    /// # Errors
+    /// As those of [`Sink::write`].
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let _ = (piped, scope);
+        debug_assert!(false, "a sink that takes pipes writes them");
+        Err(Box::new(StatusCode::INTERNAL_SERVER_ERROR.into_response()))
+    }
 
     /// Whether a body that broke off is of use: then what arrived of it is written before the sink
     /// is dropped, as far as the server learns of the end from the client or by a deadline. By
@@ -77,16 +99,37 @@ impl Begun {
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
+        self.call(scope, |sink, scope| sink.write(piece, scope))
+    }
+
+    /// As [`Sink::write_piped`]; likewise.
+    pub(crate) fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.call(scope, |sink, scope| sink.write_piped(piped, scope))
+    }
+
+    fn call(
+        &mut self,
+        scope: &mut WorkerScope<'_>,
+        write: impl FnOnce(&mut dyn Sink, &mut WorkerScope<'_>) -> Result<(), Box<Response>>,
+    ) -> Result<(), Box<Response>> {
         // Meanwhile out of here: one that panics is not abandoned.
         let Some(mut sink) = self.0.take() else {
             debug_assert!(false, "it has answered already");
             return Ok(());
         };
-        let written = sink.write(piece, scope);
+        let written = write(&mut *sink, scope);
         if written.is_ok() || scope.is_parked() {
             self.0 = Some(sink);
         }
         written
+    }
+
+    pub(crate) fn takes_pipes(&self) -> bool {
+        self.0.as_ref().is_some_and(|sink| sink.takes_pipes())
     }
 
     pub(crate) fn keeps_parts(&self) -> bool {

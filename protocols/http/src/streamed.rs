@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use flatpath::WorkerScope;
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 
@@ -104,6 +104,18 @@ impl<F: FnOnce() + Send> Sink for Watched<F> {
         self.sink.write(piece, scope)
     }
 
+    fn takes_pipes(&self) -> bool {
+        self.sink.takes_pipes()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.sink.write_piped(piped, scope)
+    }
+
     fn keeps_parts(&self) -> bool {
         self.sink.keeps_parts()
     }
@@ -189,21 +201,47 @@ pub(crate) struct Within {
     pub(crate) bytes_left: u64,
 }
 
+impl Within {
+    /// Takes so many bytes, if there may be as many.
+    fn take(
+        &mut self,
+        bytes: usize,
+        scope: &mut WorkerScope<'_>,
+        write: impl FnOnce(&mut Begun, &mut WorkerScope<'_>) -> Result<(), Box<Response>>,
+    ) -> Result<(), Box<Response>> {
+        let bytes = bytes as u64;
+        if bytes > self.bytes_left {
+            return Err(Box::new(too_long()));
+        }
+        let written = write(&mut self.sink, scope);
+        if !scope.is_parked() {
+            self.bytes_left -= bytes;
+        }
+        written
+    }
+}
+
 impl Sink for Within {
     fn write(
         &mut self,
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
-        let bytes = piece.len() as u64;
-        if bytes > self.bytes_left {
-            return Err(Box::new(too_long()));
-        }
-        let written = self.sink.write(piece, scope);
-        if !scope.is_parked() {
-            self.bytes_left -= bytes;
-        }
-        written
+        self.take(piece.len(), scope, |sink, scope| sink.write(piece, scope))
+    }
+
+    fn takes_pipes(&self) -> bool {
+        self.sink.takes_pipes()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.take(piped.len(), scope, |sink, scope| {
+            sink.write_piped(piped, scope)
+        })
     }
 
     fn keeps_parts(&self) -> bool {

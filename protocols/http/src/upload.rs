@@ -4,20 +4,31 @@
 //! `pending_body`, in the pages where it was received. When the job is at home and enough has
 //! gathered, or the body is complete, it goes to a worker with all of it.
 //!
+//! A long body in the clear whose client is fast and whose sink is a file comes in pipes
+//! ([`Sink::takes_pipes`](crate::Sink::takes_pipes)): when the job is back, what has come meanwhile
+//! goes with it again, as much as a pipe holds, and neither this thread nor the worker touches it.
+//! The worker fills the same pipe again while enough has come. Meanwhile nothing is received here:
+//! what comes waits in the socket, which is back-pressure, and no pipe waits for a client.
+//!
 //! Invariants
 //! - U1: an upload's reply is the one that is due: a body is begun only when no reply is owed.
 //! - U2: the end of the body is taken only when the job is at home, so that it can bring it.
 //! - U3: what waits is bounded: by the fragments that a connection may hold, and what had to be
 //!   copied by `UPLOAD_WAITING_BYTES_MAX`.
+//! - U4: a pipe is asked for while the job is at home alone, and never for the last byte.
+//! - U5: while a job has the stream, nothing that was received after it is decoded.
 
-use flatpath::memory::Payload;
+use std::ops::RangeInclusive;
+
+use flatpath::memory::{Payload, Piped};
 use flatpath::{Job, NoRoom, Pages, Phase, Stall};
 
 use crate::fault::Fault;
 use crate::head::{Framing, Head, RequestMeta};
 use crate::limits::{
     REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
-    UPLOAD_PIECE_PARTS, UPLOAD_PRESSED_BYTES, UPLOAD_WAITING_BYTES_MAX,
+    UPLOAD_PIECE_PARTS, UPLOAD_PIPE_BYTES_MAX, UPLOAD_PIPE_BYTES_MIN, UPLOAD_PRESSED_BYTES,
+    UPLOAD_STREAM_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
@@ -169,6 +180,8 @@ fn pass_piece<S: Service>(
     let Some(mut job) = connection.session.due.take_upload() else {
         return;
     };
+    // The next pipe is for a job that is here (U4).
+    connection.io.receive_piped(None);
     if let Some(upload) = &mut job.upload {
         upload.piece = std::mem::take(&mut pending_body.piece);
         upload.is_last = is_last;
@@ -178,6 +191,56 @@ fn pass_piece<S: Service>(
     if is_last && ends {
         read::take_no_more(connection);
     }
+}
+
+/// All of a body that arrived is taken. What follows comes in a pipe, if the body is long, its
+/// client fast, and its sink puts it in a file: while the job is with a worker it waits in the
+/// socket.
+pub(crate) fn await_more<S: Service>(connection: &mut Connection<'_, S>, taken: usize) -> Step {
+    let Some(pending_body) = &connection.session.pending_body else {
+        return Step::NeedMore(taken);
+    };
+    if !pending_body.takes_pipes {
+        return Step::NeedMore(taken);
+    }
+    let bounds = pipe_bounds(pending_body).filter(|_| taken >= UPLOAD_STREAM_BYTES);
+    if bounds.is_some() && !connection.session.due.is_upload() {
+        return Step::Blocked(taken, Stall::Body);
+    }
+    connection.io.receive_piped(bounds);
+    Step::NeedMore(taken)
+}
+
+/// How much may come in a pipe next: with what has gathered it is worth a worker. The last byte is
+/// left to the decoder, so that the job has what the reply needs when it brings the end (U2).
+fn pipe_bounds(pending_body: &PendingBody) -> Option<RangeInclusive<u32>> {
+    let wanted = UPLOAD_PIECE_BYTES.saturating_sub(pending_body.piece.len());
+    let least = UPLOAD_PIPE_BYTES_MIN.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+    let before_last = pending_body.decoder.left().saturating_sub(1);
+    let most = u32::try_from(before_last).map_or(UPLOAD_PIPE_BYTES_MAX, |bytes| {
+        bytes.min(UPLOAD_PIPE_BYTES_MAX)
+    });
+    (pending_body.takes_pipes && least <= most).then_some(least..=most)
+}
+
+/// Takes data of a streamed body that lies in a pipe: it goes to a worker with what has gathered.
+pub(crate) fn take_piped<S: Service>(connection: &mut Connection<'_, S>, piped: Piped) {
+    let session = &mut *connection.session;
+    let (Some(pending_body), Some(mut job)) =
+        (&mut session.pending_body, session.due.take_upload())
+    else {
+        debug_assert!(false, "U4: a pipe is for a job that is here");
+        return connection.abort();
+    };
+    pending_body.came_piped(piped.len() as u64);
+    pending_body.is_piped = true;
+    if let Some(upload) = &mut job.upload {
+        upload.piece = std::mem::take(&mut pending_body.piece);
+        upload.piped = Some(piped);
+        upload.left = pending_body.decoder.left().saturating_sub(1);
+        upload.is_last = false;
+    }
+    defer::dispatch(connection, job);
 }
 
 /// Whether a piece is worth a worker: less is while memory runs short.
@@ -209,7 +272,7 @@ pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
 /// A job is back: an upload that wants more stays here, anything else is handed through.
 pub(crate) fn returned<S: Service>(
     connection: &mut Connection<'_, S>,
-    job: Job<Http<S>>,
+    mut job: Job<Http<S>>,
 ) -> Option<Job<Http<S>>> {
     if job.is_receiving() {
         if !connection.session.is_uploading() {
@@ -220,8 +283,15 @@ pub(crate) fn returned<S: Service>(
             }
             return None;
         }
+        let (takes_pipes, refilled) = job.take_refilled();
         connection.session.due = Due::Upload(job);
         if let Some(mut pending_body) = connection.session.pending_body.take() {
+            (pending_body.takes_pipes, pending_body.is_piped) = (takes_pipes, false);
+            if refilled > 0 {
+                pending_body.came_piped(refilled);
+                connection.io.count_piped(refilled);
+            }
+            connection.io.receive_piped(pipe_bounds(&pending_body));
             pass_piece(connection, &mut pending_body, When::Enough);
             connection.session.pending_body = Some(pending_body);
         }

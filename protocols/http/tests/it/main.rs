@@ -28,6 +28,7 @@ mod multipart;
 mod nested;
 mod paths;
 mod peer;
+mod piped_uploads;
 mod push;
 mod replay;
 mod router;

@@ -8,6 +8,7 @@ mod events;
 mod file_bodies;
 mod order;
 mod parts;
+mod piped;
 mod prompt;
 mod push;
 mod replies;
