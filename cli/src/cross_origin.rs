@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatpath::memory::{Payload, PoolHandle, RegionConfig};
+use flatpath::memory::{Payload, Piped, PoolHandle, RegionConfig};
 use flatpath::{Turn, WorkerScope};
 use flatpath_files::{Files, HeaderChange, Pattern, RuleError, Rules};
 use flatpath_http::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, ORIGIN, VARY};
@@ -236,16 +236,34 @@ struct Granted {
     granted: HeaderMap,
 }
 
+impl Granted {
+    fn grant(&self, mut response: Box<Response>) -> Box<Response> {
+        add(&self.granted, &mut response);
+        response
+    }
+}
+
 impl Sink for Granted {
     fn write(
         &mut self,
         piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
-        self.sink.write(piece, scope).map_err(|mut refusal| {
-            add(&self.granted, &mut refusal);
-            refusal
-        })
+        let written = self.sink.write(piece, scope);
+        written.map_err(|refusal| self.grant(refusal))
+    }
+
+    fn takes_pipes(&self) -> bool {
+        self.sink.takes_pipes()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        let written = self.sink.write_piped(piped, scope);
+        written.map_err(|refusal| self.grant(refusal))
     }
 
     fn keeps_parts(&self) -> bool {

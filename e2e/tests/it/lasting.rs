@@ -112,7 +112,7 @@ fn a_file_that_was_put_lasts(driver: Driver) {
         return;
     };
     let lossy = &served.lossy;
-    let (old, new) = (noise(1, 300_000), noise(2, 200_000));
+    let (old, new) = (noise(1, 3_000_000), noise(2, 2_000_000));
     assert_eq!(served.put("/file", &old), 201);
     assert!(lossy.lasting("file") == Some(old.clone()));
     for operation in [Operation::Write, Operation::Sync, Operation::SyncDirectory] {
@@ -171,17 +171,17 @@ fn bytes_of_an_upload_that_were_counted_last(driver: Driver) {
         return;
     };
     let lossy = &served.lossy;
-    let whole = noise(3, 300_000);
-    let (first, rest) = whole.split_at(100_000);
+    let whole = noise(3, 3_000_000);
+    let (first, rest) = whole.split_at(1_000_000);
     let upload = served.create("/file", whole.len());
     assert_eq!(served.patch(&upload, 0, first), Ok(first.len()));
     assert!(lossy.lasting(hidden(&upload)).as_deref() == Some(first));
 
     // The kernel tells of a loss once; from then on it takes the file for synced.
-    let second = first.len() + 50_000;
+    let second = first.len() + 500_000;
     lossy.fail_after(Operation::Sync, 2, 1, IO);
     assert_eq!(
-        served.patch(&upload, first.len(), &rest[..50_000]),
+        served.patch(&upload, first.len(), &rest[..500_000]),
         Err(500)
     );
     lossy.lose(hidden(&upload));
@@ -277,7 +277,7 @@ fn model_uploads_that_are_told_complete_last_whatever_fails(driver: Driver) {
     for number in 0..UPLOADS {
         let (name, whole) = (
             format!("file-{number}"),
-            noise(number, random.usize(1..200_000)),
+            noise(number, random.usize(1..1_000_000)),
         );
         let upload = served.create(&format!("/{name}"), whole.len());
         let mut requests = 0;

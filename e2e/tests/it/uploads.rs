@@ -372,7 +372,8 @@ fn a_client_that_goes_away_leaves_nothing(driver: Driver) {
     drop(client);
     assert!(names_when(&site, <[String]>::is_empty).is_empty());
     let deadline = Instant::now() + flatpath_testkit::patience();
-    while server.settled_descriptors() > before + 1 {
+    // A pipe stays for the next one.
+    while server.settled_descriptors() > before + 1 + 2 {
         assert!(Instant::now() < deadline, "descriptors stay open");
     }
     // And the pages are back: another one goes through.
@@ -437,7 +438,9 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     assert!(read(&site, "file") == body);
     let handle = running.handle();
     let statistics = handle.statistics();
-    assert_eq!(statistics.body_bytes_retained, LENGTH as u64);
+    let (kept, moved) = (statistics.body_bytes_retained, statistics.body_bytes_moved);
+    assert_eq!(kept + moved, LENGTH as u64);
+    assert!(moved > 0, "as soon as the socket has more than a page");
     assert_eq!(statistics.body_bytes_copied, 0);
 }
 

@@ -29,7 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flatpath::WorkerScope;
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use flatpath_http::{Request, Response, Sink, UploadDecision};
 use http::StatusCode;
 use http::header::{self, HeaderMap};
@@ -138,6 +138,20 @@ impl Sink for Upload {
     ) -> Result<(), Box<Response>> {
         self.admit(piece.len() as u64)?;
         piece.write_to(&mut &*self.file).map_err(Refusal::from)?;
+        Ok(())
+    }
+
+    fn takes_pipes(&self) -> bool {
+        true
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        _scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.admit(piped.len() as u64)?;
+        piped.write_to(&*self.file).map_err(Refusal::from)?;
         Ok(())
     }
 

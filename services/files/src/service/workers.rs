@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::DescriptorHold;
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use flatpath_http::{Request, Response, Sink, UploadDecision, WorkerScope};
 use http::Method;
 
@@ -224,11 +224,12 @@ struct CountedSink {
     _hold: DescriptorHold,
 }
 
-impl Sink for CountedSink {
-    fn write(
+impl CountedSink {
+    /// Has the sink written to, within the limit.
+    fn within(
         &mut self,
-        piece: &mut Payload,
         scope: &mut WorkerScope<'_>,
+        write: impl FnOnce(&mut dyn Sink, &mut WorkerScope<'_>) -> Result<(), Box<Response>>,
     ) -> Result<(), Box<Response>> {
         let _inside = match self.limit.as_ref().map(|limit| limit.enter(scope)) {
             // The same piece comes again.
@@ -236,8 +237,30 @@ impl Sink for CountedSink {
             Some(Entry::Refused) => return Err(Box::new(self.changes.made(busy()))),
             inside => inside,
         };
-        let written = self.sink.write(piece, scope);
+        let written = write(&mut *self.sink, scope);
         written.map_err(|refusal| Box::new(self.changes.made(*refusal)))
+    }
+}
+
+impl Sink for CountedSink {
+    fn write(
+        &mut self,
+        piece: &mut Payload,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.within(scope, |sink, scope| sink.write(piece, scope))
+    }
+
+    fn takes_pipes(&self) -> bool {
+        self.sink.takes_pipes()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.within(scope, |sink, scope| sink.write_piped(piped, scope))
     }
 
     fn keeps_parts(&self) -> bool {

@@ -13,10 +13,11 @@
 //! | 423           | another process of this server is writing                         |
 //! | 460           | the checksum does not match: none of the body counts              |
 
-use std::io::{Seek as _, SeekFrom};
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom};
 
 use flatpath::WorkerScope;
-use flatpath::memory::Payload;
+use flatpath::memory::{Payload, Piped};
 use flatpath_http::{Request, Response, Sink};
 use http::StatusCode;
 use http::header;
@@ -164,6 +165,22 @@ impl Patch {
 
     pub(super) fn append(&mut self, piece: &mut Payload) -> Result<()> {
         let bytes = piece.len() as u64;
+        let digested = |checksum: &mut Checksum| checksum.update(piece);
+        self.body.checksum.as_mut().map(digested);
+        self.write(bytes, |data| piece.write_to(data).map(|_| ()))
+    }
+
+    /// The same for bytes in a pipe, of which there is no checksum.
+    fn append_piped(&mut self, piped: &mut Piped) -> Result<()> {
+        self.write(piped.len() as u64, |data| piped.write_to(*data))
+    }
+
+    /// Has so many bytes written where the next one goes, if it may have as many.
+    fn write(
+        &mut self,
+        bytes: u64,
+        write: impl FnOnce(&mut &File) -> io::Result<()>,
+    ) -> Result<()> {
         let locked = self.body.own(self.upload.lock()?.receiving()?)?;
         let end = locked
             .record
@@ -172,13 +189,10 @@ impl Patch {
         if bytes > end.saturating_sub(self.body.offset) {
             return Err(StatusCode::PAYLOAD_TOO_LARGE.into());
         }
-        if let Some(checksum) = &mut self.body.checksum {
-            checksum.update(piece);
-        }
         locked.reserve(bytes)?;
         let mut data = locked.data;
         data.seek(SeekFrom::Start(self.body.offset))
-            .and_then(|_| piece.write_to(&mut data))
+            .and_then(|_| write(&mut data))
             .inspect_err(|_| locked.recount())?;
         self.body.offset += bytes;
         Ok(())
@@ -293,6 +307,20 @@ impl Sink for Patch {
         _scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
         self.append(piece)
+            .map_err(|refusal| Box::new(marked(*self.located(refusal).0)))
+    }
+
+    /// Without a checksum, which has to see each byte.
+    fn takes_pipes(&self) -> bool {
+        self.body.checksum.is_none()
+    }
+
+    fn write_piped(
+        &mut self,
+        piped: &mut Piped,
+        _scope: &mut WorkerScope<'_>,
+    ) -> Result<(), Box<Response>> {
+        self.append_piped(piped)
             .map_err(|refusal| Box::new(marked(*self.located(refusal).0)))
     }
 
