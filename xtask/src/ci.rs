@@ -317,8 +317,9 @@ mod tests {
         assert!(crates.len() > 14, "{tree}");
         for foreign in [
             "flatpath-bench",
-            // Of tokio the traits are there, for `h2`; this is what its runtime waits with.
             "mio",
+            "tokio",
+            "h2",
             "hyper",
             "rayon",
             "dashmap",

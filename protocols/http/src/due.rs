@@ -21,7 +21,8 @@ pub(crate) enum Due<S: Service> {
     Fed(Box<Outgoing>),
     /// An inline answer that found no memory. It must not be asked for twice.
     Waiting(Box<Outgoing>),
-    /// The connection speaks HTTP/2: all of its streams, which `h2` alone knows.
+    /// The connection speaks HTTP/2: all of its streams, which the module `h2` alone
+    /// knows.
     #[cfg(feature = "http2")]
     Http2(Box<Http2Streams>),
 }

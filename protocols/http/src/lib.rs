@@ -163,10 +163,9 @@
 //! With the feature `http2` a client gets HTTP/2 (RFC 9113) that asks for it: in the handshake of
 //! TLS, or by its first bytes. A handler sees it in [`Request::version`](http::Request::version)
 //! alone. A connection has up to 100 streams, each with the deadlines of a request of HTTP/1, and
-//! takes 256 KiB of a body ahead. While it is idle it takes about 21 KB of memory, most of it in
-//! the `h2` crate, and is charged 36 KiB of that for buffers, which it may come to; each open
-//! stream is charged 4 KiB. A client that agrees on one version by ALPN and speaks the other is
-//! refused.
+//! takes 256 KiB of a body ahead. While it is idle it takes about a kibibyte of memory, and no
+//! buffer; each open stream is charged 2 KiB. A client that agrees on one version by ALPN and
+//! speaks the other is refused.
 //!
 //! # What it does not do
 //!
@@ -208,7 +207,7 @@
 // | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
 // | streams | `deferred`, `defer`                  | responses made elsewhere            |
 // | end     | `upgrade`, `tunnel`                  | other protocols on the connection   |
-// | HTTP/2  | `h2`                                 | streams, of the parts above         |
+// | HTTP/2  | `h2`                                 | frames, HPACK, streams of the above |
 
 #[cfg(feature = "cookies")]
 pub mod cookies;

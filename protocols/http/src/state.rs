@@ -23,6 +23,8 @@ pub(crate) use crate::due::Due;
 pub(crate) use crate::due::Http2Streams;
 #[cfg(feature = "http2")]
 use crate::h2::heads::Heads;
+#[cfg(feature = "http2")]
+use crate::h2::hpack::FieldList;
 use crate::head::Head;
 use crate::hosts::Hosts;
 use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
@@ -264,10 +266,12 @@ impl<S: Service> ThreadState<S> {
 #[cfg(feature = "http2")]
 #[derive(Default)]
 pub(crate) struct Http2Scratch {
-    /// The input of one call.
-    pub(crate) input: Vec<u8>,
-    /// The head of a request, as text.
-    pub(crate) head: Vec<u8>,
+    /// What is said in one call.
+    pub(crate) out: Vec<u8>,
+    /// The fields of a request, or of trailers.
+    pub(crate) fields: FieldList,
+    /// One block.
+    pub(crate) block: Vec<u8>,
     pub(crate) heads: Heads,
 }
 

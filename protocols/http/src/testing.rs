@@ -9,6 +9,8 @@ use crate::body::{Decoder, Piece};
 use crate::date::DateLine;
 use crate::encode::ReplyFraming;
 use crate::fault::Fault;
+#[cfg(feature = "http2")]
+use crate::h2::hpack;
 use crate::head::{Head, RequestMeta};
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
@@ -17,6 +19,41 @@ pub use crate::parse::with_head;
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::service::{Place, Service};
+
+/// Blocks of fields of one connection of HTTP/2, one after the other (RFC 7541).
+#[cfg(feature = "http2")]
+#[derive(Default)]
+pub struct Blocks(hpack::Decoder);
+
+#[cfg(feature = "http2")]
+flatpath::opaque_debug! {
+    impl[] Blocks as "Blocks";
+}
+
+#[cfg(feature = "http2")]
+impl Blocks {
+    /// Its client has heard that there is no table.
+    pub fn told(&mut self) {
+        self.0.told();
+    }
+
+    /// The fields of the next block; None: it is none.
+    pub fn fields(&mut self, block: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut list = hpack::FieldList::default();
+        list.begin(usize::MAX);
+        self.0.decode(block, &mut list).ok()?;
+        let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
+        Some(list.iter().map(owned).collect())
+    }
+}
+
+/// A block of these fields, as replies have it: names are in small letters.
+#[cfg(feature = "http2")]
+pub fn put_block<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<u8> {
+    let mut block = Vec::new();
+    fields.for_each(|(name, value)| hpack::put_field(&mut block, name, value));
+    block
+}
 
 /// The request that `input` begins with, body included, and the bytes it takes; None when it is not
 /// complete.

@@ -1,29 +1,30 @@
-//! The memory of a connection beside its buffers: what `h2` and its streams hold, charged.
+//! The memory of a connection beside its buffers: what its session and its streams hold, charged.
 //!
-//! `h2` does not say what it holds, but it is bounded from outside: its buffers for frames, its
-//! tables of headers, and for each stream its state, a head and what is sent without a charge of
-//! its own (`UNHELD_BYTES_MAX`). The rest of what passes through it is charged elsewhere: bodies
-//! that arrive are copied at once, replies are in buffers or held, half a header block waits in the
-//! input (`frames`).
+//! | what                                   | charged                                      |
+//! |----------------------------------------|----------------------------------------------|
+//! | the session                            | from its beginning                           |
+//! | the client's table of headers          | from the first block until it is given up    |
+//! | a stream: its state, a head, a start of a body | in steps of several, until none is left |
 //!
-//! Cost: nothing for a request beside few others. The charge grows in steps of several streams, and
-//! shrinks when all of them have ended.
+//! Bodies that arrive are charged where they are kept, replies are in buffers or held, half a
+//! header block waits in the input.
 
 use flatpath::memory::{Charge, PoolHandle};
 
-use super::bounds::{CONNECTION_BYTES, STREAM_BYTES, STREAMS_STEP, TABLE_STEP_BYTES};
+use super::bounds::{CONNECTION_BYTES, STREAM_BYTES, STREAMS_STEP};
+use super::hpack::TABLE_HELD_BYTES;
 
 /// See the module. Dropped, it is given back.
 pub(super) struct Account {
     charge: Charge,
-    /// Of the charge, what is for the client's table of headers.
-    table_bytes: usize,
+    /// Whether the client's table is part of it.
+    has_table: bool,
 }
 
-/// With so many streams: one has its charge from the beginning.
+/// With so many streams.
 fn bytes(streams: usize) -> usize {
     let streams = match streams {
-        0 | 1 => 1,
+        0 | 1 => streams,
         more => more.next_multiple_of(STREAMS_STEP),
     };
     CONNECTION_BYTES + streams * STREAM_BYTES
@@ -35,30 +36,27 @@ impl Account {
         let charge = pool.charge(bytes(0))?;
         Some(Account {
             charge,
-            table_bytes: 0,
+            has_table: false,
         })
     }
 
-    /// How many streams may come beside so many; where that is none, more are charged.
-    pub(super) fn room(&mut self, streams: usize, pool: PoolHandle<'_>) -> usize {
-        let room = |account: &Account| {
-            let bytes = account.charge.bytes() - account.table_bytes;
-            (bytes.saturating_sub(CONNECTION_BYTES) / STREAM_BYTES).saturating_sub(streams)
-        };
-        if room(self) == 0 {
-            self.grow(bytes(streams + 1) + self.table_bytes, pool);
+    fn table_bytes(&self) -> usize {
+        match self.has_table {
+            true => TABLE_HELD_BYTES,
+            false => 0,
         }
-        room(self)
     }
 
-    /// The client's table of headers is to hold at most so much. False: there is no memory for it.
-    pub(super) fn holds_table(&mut self, bytes: usize, pool: PoolHandle<'_>) -> bool {
-        let bytes = bytes.next_multiple_of(TABLE_STEP_BYTES);
-        let more = bytes.saturating_sub(self.table_bytes);
-        if more > 0 && self.grow(self.charge.bytes() + more, pool) {
-            self.table_bytes = bytes;
-        }
-        self.table_bytes >= bytes
+    /// Whether there is memory for another stream beside so many.
+    pub(super) fn has_room(&mut self, streams: usize, pool: PoolHandle<'_>) -> bool {
+        let wanted = CONNECTION_BYTES + (streams + 1) * STREAM_BYTES + self.table_bytes();
+        self.charge.bytes() >= wanted || self.grow(bytes(streams + 1) + self.table_bytes(), pool)
+    }
+
+    /// The client's table is made. False: there is no memory for it.
+    pub(super) fn holds_table(&mut self, pool: PoolHandle<'_>) -> bool {
+        self.has_table = self.has_table || self.grow(self.charge.bytes() + TABLE_HELD_BYTES, pool);
+        self.has_table
     }
 
     fn grow(&mut self, bytes: usize, pool: PoolHandle<'_>) -> bool {
@@ -66,14 +64,15 @@ impl Account {
         more.map(|more| self.charge.merge(more)).is_some()
     }
 
-    /// So many streams are left, and a table that holds at most so much.
-    pub(super) fn has_left(&mut self, streams: usize, table_bytes: usize) {
-        if table_bytes == 0 {
-            let table_bytes = std::mem::take(&mut self.table_bytes);
-            self.charge.shrink_to(self.charge.bytes() - table_bytes);
+    /// So many streams are left, and the client's table or none.
+    pub(super) fn has_left(&mut self, streams: usize, has_table: bool) {
+        if self.has_table && !has_table {
+            self.charge
+                .shrink_to(self.charge.bytes() - TABLE_HELD_BYTES);
+            self.has_table = false;
         }
         if streams == 0 {
-            self.charge.shrink_to(bytes(0) + self.table_bytes);
+            self.charge.shrink_to(bytes(0) + self.table_bytes());
         }
     }
 }

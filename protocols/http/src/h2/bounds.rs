@@ -1,11 +1,6 @@
-//! The bounds of a connection that speaks HTTP/2, and what all of its parts need.
-
-use std::task::{Context, Waker};
+//! The bounds of a connection that speaks HTTP/2.
 
 use crate::pending_body::{BodyMode, PendingBody};
-
-/// What a client begins with.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Streams of a connection that may be open or have a job with a worker: the least that RFC 9113
 /// section 6.5.2 recommends.
@@ -18,11 +13,14 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 /// The same for all streams of a connection.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// Bytes of a reply's body that `h2` has at most.
-pub(super) const SEND_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes that are said before they are queued: one frame's.
+pub(super) const OUT_BYTES_HIGH: usize = 16 * 1024;
 
-/// Buffer for output: the largest frame that every client takes (RFC 9113 section 4.2).
-pub(super) const OUTPUT_BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes of a body that one stream sends before others do.
+pub(super) const SENT_AT_ONCE_BYTES: usize = 16 * 1024;
+
+/// The same where there are no others.
+pub(super) const SENT_ALONE_BYTES: usize = 256 * 1024;
 
 /// Bytes of a body that are not charged while they are on their way. All streams together have less
 /// of them than the output has room for, and what has to wait is charged.
@@ -33,43 +31,15 @@ const _: () = assert!(
     "what is not charged leaves in the same call"
 );
 
-/// Frames of a header block that waits to be complete: as many as `h2` takes.
+/// Frames of a header block: two, by the bytes it may have, and some for a client that sends what
+/// it has.
 pub(super) const BLOCK_FRAMES_MAX: usize = 6;
 
-/// Input that `h2` is given at a time: while there is no memory for what comes of it, it has no
-/// more.
-pub(super) const LENT_BYTES_MAX: usize = 16 * 1024;
-
-/// Frames that `h2` is given at a time. It keeps room for as many as it has ever had at once: small
-/// ones would take more than what is in them.
-pub(super) const LENT_FRAMES_MAX: usize = 32;
-
-/// What a connection holds beside its buffers, without its streams: room for frames that arrive
-/// 8 KiB and that are sent 16 KiB, for headers that are decoded 4 KiB, tables of headers, and the
-/// states of the connection.
-pub(super) const CONNECTION_BYTES: usize = 32 * 1024;
-
-/// Of a client that still has a table of headers, what the table holds for each byte that has
-/// arrived. Its entries keep their pieces of the input, which `h2` reads into pieces of up to twice
-/// that, or, if they were compressed, the pieces that they were decoded into (RFC 7541 section 5.2:
-/// eight bits from five at the least).
-pub(super) const TABLE_BYTES_OF_INPUT: usize = 4;
-
-/// The largest piece of input that `h2` has: one for the largest frame.
-pub(super) const PIECE_BYTES_MAX: usize = 16 * 1024;
-
-/// What of that `CONNECTION_BYTES` has room for: a client's first requests.
-pub(super) const TABLE_BYTES_FREE: usize = 8 * 1024;
-
-/// The most that it holds: of a table of 4 KiB with 32 bytes of overhead for each entry (RFC 7541
-/// section 4.1) as many entries, each in pieces of its own.
-pub(super) const TABLE_BYTES_MAX: usize = 4 * 1024 / 32 * (2 * PIECE_BYTES_MAX);
-
-/// What is charged of it at a time.
-pub(super) const TABLE_STEP_BYTES: usize = 16 * 1024;
+/// What a connection holds beside its buffers and its client's table, without its streams.
+pub(super) const CONNECTION_BYTES: usize = 512;
 
 /// What a stream holds beside its buffers: the start of a body, its state and a head.
-pub(super) const STREAM_BYTES: usize = UNHELD_BYTES_MAX + 2 * 1024;
+pub(super) const STREAM_BYTES: usize = 2 * 1024;
 
 /// Streams that are charged at a time.
 pub(super) const STREAMS_STEP: usize = 8;
@@ -81,10 +51,14 @@ pub(super) const CANCELLED_MAX: usize = STREAMS_MAX;
 /// Streams that a client may break rules in; with more the connection ends.
 pub(super) const FAULTY_STREAMS_MAX: usize = 64;
 
-/// What `h2` is polled with: see `session`.
-pub(super) fn context() -> Context<'static> {
-    Context::from_waker(Waker::noop())
-}
+/// The latest streams that this side has reset, of which more may be on its way.
+pub(super) const RESETS_KEPT: usize = 8;
+
+/// Bytes of frames that do nothing (PING, SETTINGS, windows, frames that are empty or unknown) for
+/// which a client has to do nothing, and those for each byte of what does something. With more the
+/// connection ends.
+pub(super) const IDLE_BYTES_FREE: u64 = 1024 * 1024;
+pub(super) const IDLE_BYTES_PART: u64 = 8;
 
 /// Whether a body is taken piece by piece.
 pub(super) fn is_streamed(pending: &PendingBody) -> bool {

@@ -1,27 +1,19 @@
 //! Heads of replies, from the rest of the crate to HTTP/2: what was written as one of HTTP/1.1 is
-//! taken apart. What only one connection means (RFC 9113 section 8.2.2) is left out.
+//! written as a block. What only one connection means (RFC 9113 section 8.2.2) is left out.
 //!
-//! Cost: one copy of the head, unless it was taken apart lately. Names and values are slices of
-//! that copy, as `h2` keeps some of them in its table while the connection lasts: a buffer would
-//! last as long.
+//! Cost: a look at each byte, unless the head was written lately: then a comparison and a copy.
 
 use std::sync::LazyLock;
 
-use bytes::Bytes;
-use http::header::{self, HeaderValue};
-use http::{Response, StatusCode, Version};
 use memchr::memmem::Finder;
 
+use super::hpack::{put_field, put_status};
 use crate::encode;
-use crate::names::Names;
 
 static END_OF_HEAD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
-/// Headers of a reply for which there is room at once: as many as one of a file has.
-const HEADERS_USUAL: usize = 12;
-
-/// Heads of replies that a network thread has taken apart more than once: those of files that are
-/// asked for again and again are the same for a second.
+/// Heads of replies that a network thread has written more than once: those of files that are asked
+/// for again and again are the same for a second.
 ///
 /// Cost: a hash over a few words of the head, and one comparison.
 #[derive(Default)]
@@ -37,8 +29,8 @@ struct Place {
 }
 
 struct Known {
-    text: Bytes,
-    response: Response<()>,
+    text: Vec<u8>,
+    block: Vec<u8>,
 }
 
 /// Heads that are kept.
@@ -47,32 +39,41 @@ const PLACES: usize = 16;
 /// Longer ones are not.
 const KEPT_BYTES_MAX: usize = 1024;
 
+/// Where the head of a reply ends, as this crate or a service has written it. `None`: it is none.
+pub(super) fn end_of(reply: &[u8]) -> Option<usize> {
+    Some(END_OF_HEAD.find(reply)? + 4)
+}
+
 impl Heads {
-    /// Takes a reply apart, as this crate or a service has written it: its head, and what follows
-    /// that. `None`: it is not a reply.
-    pub(crate) fn response(
-        &mut self,
-        reply: &Bytes,
-        names: &mut Names,
-    ) -> Option<(Response<()>, Bytes)> {
-        let end = END_OF_HEAD.find(reply)? + 4;
-        let (text, rest) = (&reply[..end], reply.slice(end..));
+    /// Appends a head as a block. `None`: it is not a head, and what was appended means nothing.
+    pub(super) fn put_block(&mut self, text: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let hash = hash_of(text);
         let place = &mut self.places[hash as usize % PLACES];
         if let Some(known) = &place.known
             && known.text == text
         {
-            return Some((known.response.clone(), rest));
+            out.extend_from_slice(&known.block);
+            return Some(());
         }
-        let text = Bytes::copy_from_slice(text);
-        let response = response_of(&text, names)?;
+        let from = out.len();
+        put_status(out, encode::status_of(text));
+        put_fields(text, out)?;
         // A head that comes once is not worth a copy, and takes no other's place.
         let comes_again = std::mem::replace(&mut place.hash, hash) == hash;
         if comes_again && text.len() <= KEPT_BYTES_MAX {
-            let response = response.clone();
-            place.known = Some(Box::new(Known { text, response }));
+            place.known = Some(Box::new(Known {
+                text: text.to_vec(),
+                block: out[from..].to_vec(),
+            }));
         }
-        Some((response, rest))
+        Some(())
+    }
+
+    /// The same of the head of an upgrade, which opens a tunnel: there is nothing to be switched
+    /// (RFC 8441 section 5).
+    pub(super) fn put_tunnel(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        put_status(out, 200);
+        put_fields(text, out)
     }
 }
 
@@ -91,57 +92,82 @@ fn hash_of(text: &[u8]) -> u64 {
     mixed >> 32
 }
 
-fn response_of(head: &Bytes, names: &mut Names) -> Option<Response<()>> {
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(encode::status_of(head)).ok()?;
-    *response.version_mut() = Version::HTTP_2;
-    response.headers_mut().try_reserve(HEADERS_USUAL).ok()?;
+/// The lines after the first one.
+fn put_fields(head: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut at = memchr::memchr(b'\n', head)? + 1;
     loop {
         let end = at + memchr::memchr(b'\r', &head[at..])?;
         let line = &head[at..end];
         at = end + 2;
         if line.is_empty() {
-            return Some(response);
+            return Some(());
         }
         let colon = memchr::memchr(b':', line)?;
-        let name = names.name(std::str::from_utf8(&line[..colon]).ok()?)?;
-        if is_of_connection(&name) {
-            continue;
+        let name = &line[..colon];
+        if !is_of_connection(name) {
+            put_field(out, name, line[colon + 1..].trim_ascii());
         }
-        let value = head.slice_ref(line[colon + 1..].trim_ascii());
-        let value = HeaderValue::from_maybe_shared(value).ok()?;
-        response.headers_mut().try_append(name, value).ok()?;
     }
 }
 
 /// RFC 9113 8.2.2: "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific
 /// header fields."
-fn is_of_connection(name: &header::HeaderName) -> bool {
-    *name == header::CONNECTION
-        || *name == header::TRANSFER_ENCODING
-        || *name == header::UPGRADE
-        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+pub(super) fn is_of_connection(name: &[u8]) -> bool {
+    let spelled: &[u8] = match name.len() {
+        7 => b"upgrade",
+        10 if matches!(name[0], b'c' | b'C') => b"connection",
+        10 => b"keep-alive",
+        16 => b"proxy-connection",
+        17 => b"transfer-encoding",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(spelled)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::hpack::{Decoder, FieldList};
     use super::*;
 
+    fn block(heads: &mut Heads, text: &str) -> Option<Vec<(String, String)>> {
+        let mut out = Vec::new();
+        heads.put_block(text.as_bytes(), &mut out)?;
+        let mut list = FieldList::default();
+        list.begin(usize::MAX);
+        Decoder::default()
+            .decode(&out, &mut list)
+            .expect("what is written is right");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(
+            list.iter()
+                .map(|(name, value)| (text(name), text(value)))
+                .collect(),
+        )
+    }
+
     #[test]
-    fn a_reply_is_taken_apart_and_loses_what_its_connection_means() {
-        let reply = Bytes::from_static(
-            b"HTTP/1.1 404 Not Found\r\nETag: \"x\"\r\nVary: \r\nVary: b\r\nConnection: close\r\n\
-            Transfer-Encoding: chunked\r\nKeep-Alive: 1\r\nContent-Length: 2\r\n\r\nno",
-        );
-        let (mut heads, mut names) = (Heads::default(), Names::new());
+    fn a_head_is_written_and_loses_what_its_connection_means() {
+        let reply = "HTTP/1.1 404 Not Found\r\nETag: \"x\"\r\nVary: \r\nVary: b\r\n\
+            Connection: close\r\nTransfer-Encoding: chunked\r\nKeep-Alive: 1\r\nUpgrade: x\r\n\
+            Proxy-Connection: x\r\nContent-Length: 2\r\n\r\n";
+        let expected = [
+            (":status", "404"),
+            ("etag", "\"x\""),
+            ("vary", ""),
+            ("vary", "b"),
+            ("content-length", "2"),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut heads = Heads::default();
         for _ in 0..3 {
-            let taken = heads.response(&reply, &mut names);
-            check_not_found(taken.expect("a reply"));
+            let found = block(&mut heads, reply).expect("a head");
+            assert_eq!(found, expected);
         }
-        let other = Bytes::from(String::from_utf8_lossy(&reply).replace("\"x\"", "\"y\""));
-        let (response, _) = heads.response(&other, &mut names).expect("a reply");
-        assert_eq!(response.headers()["etag"], "\"y\"");
+        let other = reply.replace("\"x\"", "\"y\"");
+        let found = block(&mut heads, &other).expect("a head");
+        assert_eq!(found[1].1, "\"y\"");
+        let with_body = format!("{reply}no");
+        assert_eq!(end_of(with_body.as_bytes()), Some(reply.len()));
     }
 
     #[test]
@@ -153,22 +179,19 @@ mod tests {
             "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         ] {
             for _ in 0..2 {
-                let taken = heads.response(&Bytes::from_static(text.as_bytes()), &mut Names::new());
-                assert!(taken.is_none(), "{text:?}");
+                assert_eq!(block(&mut heads, text), None, "{text:?}");
             }
         }
     }
 
     #[test]
     fn heads_that_come_again_are_kept_and_take_each_others_places() {
-        let (mut heads, mut names) = (Heads::default(), Names::new());
+        let mut heads = Heads::default();
         for number in 0..10 * PLACES {
-            let text = format!("HTTP/1.1 200 OK\r\nX: {number}\r\n\r\nbody");
-            let reply = Bytes::from(text);
+            let text = format!("HTTP/1.1 200 OK\r\nX: {number}\r\n\r\n");
             for _ in 0..3 {
-                let (response, body) = heads.response(&reply, &mut names).expect("a reply");
-                assert_eq!(response.headers()["x"], number.to_string());
-                assert_eq!(body, "body");
+                let found = block(&mut heads, &text).expect("a head");
+                assert_eq!(found[1], ("x".to_owned(), number.to_string()));
             }
         }
         let kept = heads.places.iter().filter(|place| place.known.is_some());
@@ -177,29 +200,11 @@ mod tests {
 
     #[test]
     fn heads_that_come_once_are_not_kept() {
-        let (mut heads, mut names) = (Heads::default(), Names::new());
+        let mut heads = Heads::default();
         for number in 0..10 * PLACES {
-            let reply = Bytes::from(format!("HTTP/1.1 200 OK\r\nX: {number}\r\n\r\n"));
-            assert!(heads.response(&reply, &mut names).is_some());
+            let text = format!("HTTP/1.1 200 OK\r\nX: {number}\r\n\r\n");
+            assert!(block(&mut heads, &text).is_some());
         }
         assert!(heads.places.iter().all(|place| place.known.is_none()));
-    }
-
-    fn check_not_found((response, body): (Response<()>, Bytes)) {
-        assert_eq!(response.status(), 404);
-        let mut headers: Vec<_> = response.headers().iter().collect();
-        headers.sort_by_key(|(name, _)| name.as_str().to_owned());
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_bytes()))
-            .collect();
-        let expected: [(&str, &[u8]); 4] = [
-            ("content-length", b"2"),
-            ("etag", b"\"x\""),
-            ("vary", b""),
-            ("vary", b"b"),
-        ];
-        assert_eq!(headers, expected);
-        assert_eq!(body, "no");
     }
 }

@@ -1,29 +1,34 @@
-//! HTTP/2 (RFC 9113), on the `h2` crate: the same services, limits and rules as over HTTP/1.
+//! HTTP/2 (RFC 9113): the same services, limits and rules as over HTTP/1.
 //!
 //! ```text
-//! received ─► transport ─► h2 ─► request: head ─► inline service ─► send: head, body
-//!                          │ ▲              └─► (body) ─► job ─► worker ─► finished ─┘
-//!                          │ └── send: as the windows and the output have room
-//!                          └──► transport ─► output of the connection
+//! input ─► core: frames ─► hpack: a head ─► fields ─► request ─► inline service ─► send
+//!            │     └─► data ─► (body) ─► job ─► worker ─► finished ────────────────┤
+//!            └── out ◄── heads: a block, data as the windows and the output have room ┘
 //! ```
 //!
 //! A connection speaks it when its first bytes are the preface (RFC 9113 section 3.4), which a
 //! client sends by prior knowledge, or because TLS has chosen `h2` by ALPN. Until then it is one of
 //! HTTP/1, and pays nothing.
 //!
-//! | file        | what it does                                                      |
-//! |-------------|-------------------------------------------------------------------|
-//! | `bounds`    | windows, buffers, how many of what                                |
-//! | `session`   | the loop: polls `h2`, accepts streams, moves bodies, deadlines     |
-//! | `frames`    | where in which frame the input is                                 |
-//! | `account`   | the charge for what `h2` holds                                    |
-//! | `transport` | what `h2` reads and writes in place of a socket                   |
-//! | `request`   | heads to services, bodies to workers                              |
-//! | `stream`    | the state of one stream, and its ends                             |
-//! | `send`      | replies, as the windows have room                                 |
-//! | `tunnel`    | other protocols on a stream (RFC 8441)                             |
-//! | `translate` | heads of requests, as those of HTTP/1.1                           |
-//! | `heads`     | heads of replies, from those of HTTP/1.1                          |
+//! | file        | what it does                                                      | does I/O |
+//! |-------------|-------------------------------------------------------------------|----------|
+//! | `wire`      | frames as bytes, error codes                                      | no       |
+//! | `hpack`     | fields as bytes                                                   | no       |
+//! | `flow`      | one stream: its sides and windows                                 | no       |
+//! | `input`     | which frame is where                                              | no       |
+//! | `patience`  | what a client may do for nothing                                  | no       |
+//! | `core`      | who may say what when, windows, goodbyes                          | no       |
+//! | `fields`    | the head that a request's fields are                              | no       |
+//! | `heads`     | the fields that a reply's head is                                 | no       |
+//! | `bounds`    | windows, buffers, how many of what                                | no       |
+//! | `account`   | the charge for what a connection holds                            |          |
+//! | `link`      | a connection beside its core                                      | yes      |
+//! | `request`   | heads to services, bodies to workers                              | yes      |
+//! | `stream`    | a request and its reply, and their ends                           | yes      |
+//! | `send`      | replies, as the windows have room                                 | yes      |
+//! | `tunnel`    | other protocols on a stream (RFC 8441)                            | yes      |
+//! | `frames`    | what each frame does                                              | yes      |
+//! | `session`   | the loop: input, rounds, deadlines                                | yes      |
 //!
 //! What it does not do: server push, priorities, trailers (dropped), CONNECT to other hosts.
 
@@ -34,16 +39,22 @@ use crate::service::Service;
 use crate::state::{self, Connection, Due, Http, Http2Streams, Stage};
 use crate::write;
 
-mod bounds;
-mod frames;
-mod account;
-mod transport;
+mod wire;
+pub(crate) mod hpack;
+mod flow;
+mod input;
+mod patience;
+mod core;
+mod fields;
 pub(crate) mod heads;
-mod translate;
+mod bounds;
+mod account;
+mod link;
 mod stream;
 mod tunnel;
 mod send;
 mod request;
+mod frames;
 mod session;
 
 use account::Account;
@@ -72,7 +83,8 @@ pub(crate) fn received<S: Service>(connection: &mut Connection<'_, S>, input: &[
             let on = Stall::Memory;
             return Received::Blocked { consumed: 0, on };
         };
-        let session = Session::<S>::new(&connection.protocol.limits, account);
+        let out = std::mem::take(&mut connection.thread.h2.out);
+        let session = Session::<S>::new(&connection.protocol.limits, account, out);
         connection.session.due = Due::Http2(Box::new(Http2Streams(Box::new(session))));
     }
     let pumped = with(connection, |connection, session| {
@@ -104,7 +116,7 @@ fn moved<S: Service>(
 
 /// The output has room, or the connection was woken.
 pub(crate) fn woken<S: Service>(connection: &mut Connection<'_, S>) {
-    moved(connection, |_, _| {});
+    moved(connection, |_, session| session.moves_all = true);
 }
 
 /// A job is back.
@@ -119,6 +131,7 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Pha
     let mut ends = false;
     moved(connection, |connection, session| {
         ends = session.expired(connection, phase);
+        session.moves_all = true;
     });
     if ends {
         close(connection);
@@ -131,7 +144,10 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>, phase: Pha
 
 /// The server drains.
 pub(crate) fn draining<S: Service>(connection: &mut Connection<'_, S>) {
-    moved(connection, |connection, session| session.drain(connection));
+    moved(connection, |connection, session| {
+        session.drain(connection);
+        session.moves_all = true;
+    });
     if connection.session.stage == Stage::Http2 {
         let has_streams = with(connection, |_, session| !session.streams.is_empty());
         if has_streams != Some(true) {
@@ -147,8 +163,8 @@ pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
     });
 }
 
-/// The client sends no more. What `h2` knows of that is the end of the connection, and a client
-/// that still reads is not one of HTTP/2.
+/// The client sends no more. It can open no window any more, and a client that still reads is not
+/// one of HTTP/2.
 pub(crate) fn close<S: Service>(connection: &mut Connection<'_, S>) {
     if connection.session.stage == Stage::Http2
         && with(connection, |connection, _| write::close(connection)).is_none()

@@ -4,111 +4,128 @@
 //! stream that finds no job or no memory is answered with 503 at once, where HTTP/1 leaves the
 //! request in the input: what else has arrived on the connection must not wait for it.
 //!
-//! All data that has arrived is taken out of `h2` at once and charged; the windows are opened anew
+//! Data is charged as it arrives, or stays in the input; the windows are opened anew
 //! for what was taken, but for an upload whose worker is busy: then its client has to wait.
 
-use std::task::Poll;
+use std::collections::VecDeque;
 
-use bytes::Bytes;
 use flatpath::{NoRoom, Stall};
-use h2::RecvStream;
-use h2::server::SendResponse;
-use http::{Request, Version};
 
-use super::bounds::{context, is_streamed};
+use super::bounds::is_streamed;
+use super::fields::{ADDED, Asked, Refusal};
+use super::flow::Flow;
+use super::hpack::{Field, FieldList, put_status};
+use super::link::Link;
 use super::stream::{Home, Incoming, Stream};
-use super::translate;
+use super::wire::{self, Code};
+use crate::dots;
 use crate::fault::Fault;
-use crate::head::{Framing, Head, KnownHeader, RequestMeta, header_slots};
-use crate::limits::{REPLY_BUFFER_BYTES, SCRATCH_KEPT_MAX, UPLOAD_PIECE_BYTES};
+use crate::head::{Framing, Head, KnownHeader, RequestMeta};
+use crate::limits::{REPLY_BUFFER_BYTES, UPLOAD_PIECE_BYTES};
 use crate::outgoing::Outgoing;
-use crate::parse::{parse, parse_resolved};
 use crate::pending_body::BodyMode;
 use crate::reply::{Out, Reply};
-use crate::scan::Scan;
 use crate::service::{Place, Service, log_number};
 use crate::state::{Connection, ThreadState, log};
-use crate::terms::{Asked, asked_terms};
+use crate::target::path_range;
+use crate::terms;
 use crate::upload::{self, When};
 use crate::{read, write};
 
+/// Headers for which there is room at once: nearly all requests have fewer.
+const HEADERS_USUAL: usize = 32;
+
 /// Takes a request that has arrived. Its stream is returned as far as it has come.
+///
+/// # Errors
+/// It is malformed, and has no stream.
 pub(super) fn serve<S: Service>(
-    connection: &mut Connection<'_, S>,
-    request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
-) -> Stream<S> {
-    let (parts, body) = request.into_parts();
-    let asks_tunnel = translate::asks_tunnel(&parts);
-    let body = Some(body).filter(|body| asks_tunnel || !body.is_end_stream());
-    let mut stream = Stream::new(respond, body, connection.turn());
-    let mut text = std::mem::take(&mut connection.thread.h2.head);
-    text.clear();
-    let served = translate::request_head(&mut text, &parts);
-    drop(parts);
-    let served = served.and_then(|()| stream.take_head(connection, &text, asks_tunnel));
-    if let Err(fault) = served {
-        if stream.record.is_none() && connection.session.is_logged() {
-            stream.record = Some(log(connection).of_unread_stream(&text));
+    connection: &mut Link<'_, '_, S>,
+    list: &mut FieldList,
+    flow: Flow,
+) -> Result<Stream<S>, Code> {
+    // RFC 9113 8.2.3: "If there are multiple Cookie header fields after decompression, these MUST
+    // be concatenated into a single octet string using the two-octet delimiter of 0x3b, 0x20".
+    let cookies = list.join(b"cookie", b"; ");
+    let list = &*list;
+    let mut stream = Stream::new(flow, connection.turn());
+    let asked = match Asked::of(list) {
+        Ok(asked) => asked,
+        // What is missing may be beyond the bounds.
+        Err(_) if list.is_over() => Asked::default(),
+        Err(_) => return Err(Code::Protocol),
+    };
+    let served = match list.is_over() {
+        true => Err(Fault::HeadersTooLong.into()),
+        false => stream.take_asked(connection, &asked, (list, cookies)),
+    };
+    match served {
+        Ok(()) => {}
+        Err(Refusal::Malformed) => return Err(Code::Protocol),
+        Err(Refusal::Fault(fault)) => {
+            if stream.record.is_none() && connection.session.is_logged() {
+                stream.record = Some(log(connection).of_unread_stream(&asked.line()));
+            }
+            stream.fault(connection, fault);
         }
-        stream.fault(connection, fault);
     }
-    if text.capacity() <= SCRATCH_KEPT_MAX {
-        connection.thread.h2.head = text;
-    }
-    stream
+    Ok(stream)
 }
 
 impl<S: Service> Stream<S> {
-    fn take_head(
+    fn take_asked(
         &mut self,
-        connection: &mut Connection<'_, S>,
-        text: &[u8],
-        asks_tunnel: bool,
-    ) -> Result<(), Fault> {
+        connection: &mut Link<'_, '_, S>,
+        asked: &Asked<'_>,
+        fields: (&FieldList, Option<Field>),
+    ) -> Result<(), Refusal> {
+        let count = fields.0.len() + ADDED;
+        let mut few = [httparse::EMPTY_HEADER; HEADERS_USUAL];
+        let mut many = Vec::new();
+        let slots = match few.get_mut(..count) {
+            Some(few) => few,
+            None => {
+                many.resize(count, httparse::EMPTY_HEADER);
+                &mut many[..]
+            }
+        };
         let limits = &connection.protocol.limits;
-        let mut scan = Scan::new();
-        scan.advance(text, limits)?.ok_or(Fault::RequestLine)?;
-        let (mut copy, mut slots) = (Vec::new(), header_slots());
         let known_host = &connection.thread.host.name;
-        match parse(scan.head(text, &mut copy), &mut slots, limits, known_host) {
-            Ok(head) => self.take_parsed(connection, head, asks_tunnel),
-            Err(Fault::DotSegments) => self.take_resolved(connection, text, asks_tunnel),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// The same where the target has dot segments.
-    #[cold]
-    fn take_resolved(
-        &mut self,
-        connection: &mut Connection<'_, S>,
-        text: &[u8],
-        asks_tunnel: bool,
-    ) -> Result<(), Fault> {
-        let limits = &connection.protocol.limits;
-        let (mut resolved, mut slots) = (Vec::new(), header_slots());
-        let known_host = &connection.thread.host.name;
-        let head = parse_resolved((text, &mut resolved), &mut slots, limits, known_host)?;
-        self.take_parsed(connection, head, asks_tunnel)
+        let target = asked.target()?;
+        let resolved;
+        let target = match dots::are_none(&target[path_range(target)]) {
+            true => target,
+            false => {
+                resolved = without_dots(target)?;
+                &resolved
+            }
+        };
+        let head = asked.head(fields, target, slots, limits, known_host)?;
+        self.take_parsed(connection, head, asked.asks_tunnel())
     }
 
     // The one call that is not cold had better not copy the head.
     #[inline(always)]
     fn take_parsed(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         mut head: Head<'_>,
         asks_tunnel: bool,
-    ) -> Result<(), Fault> {
-        head.version = Version::HTTP_2;
+    ) -> Result<(), Refusal> {
+        let has_length = head.known(KnownHeader::ContentLength).is_some();
+        let announced = match head.framing {
+            _ if !has_length || asks_tunnel => None,
+            Framing::Length(length) => Some(length),
+            _ => Some(0),
+        };
+        let is_right = self.flow.announced(announced);
+        is_right.map_err(|_| Refusal::Malformed)?;
         if asks_tunnel {
-            self.asked_tunnel = self.unread.take();
+            self.asked_tunnel = Some(VecDeque::new());
         }
-        if self.unread.is_none() {
+        if !self.is_unread() {
             head.framing = Framing::Empty;
-        } else if head.framing == Framing::Empty && head.known(KnownHeader::ContentLength).is_none()
-        {
+        } else if head.framing == Framing::Empty && !has_length {
             // RFC 9113 8.1.1 has no length for it, as for chunks of HTTP/1.1.
             head.framing = Framing::Chunked;
             head.expect_continue = head.known(KnownHeader::Expect).is_some();
@@ -117,20 +134,16 @@ impl<S: Service> Stream<S> {
             self.record = Some(log(connection).of_stream(&head));
         }
         if let Some(fault) = read::foreign(connection, &mut head) {
-            return Err(fault);
+            return Err(fault.into());
         }
         if let Some(record) = &mut self.record {
             record.logged_in(log_number(&connection.protocol.service, &head));
         }
-        self.plan(connection, head)
+        Ok(self.plan(connection, head)?)
     }
 
     /// Has the request answered here, or on its way to a worker.
-    fn plan(
-        &mut self,
-        connection: &mut Connection<'_, S>,
-        mut head: Head<'_>,
-    ) -> Result<(), Fault> {
+    fn plan(&mut self, connection: &mut Link<'_, '_, S>, mut head: Head<'_>) -> Result<(), Fault> {
         let plan = connection.protocol.service.plan(&head);
         if let (Some(record), Some(route)) = (&mut self.record, plan.route) {
             record.found_by(route);
@@ -138,7 +151,7 @@ impl<S: Service> Stream<S> {
         if plan.asks_peer {
             read::identify(connection, &mut head);
         }
-        let has_body = self.unread.is_some();
+        let has_body = self.is_unread();
         let request = RequestMeta::of(&head);
         let mut place = plan.place;
         if let Place::Inline = place {
@@ -159,7 +172,7 @@ impl<S: Service> Stream<S> {
         }
         let asked = (
             &head,
-            asked_terms(&connection.protocol.service, (&plan.place, &place), &head),
+            terms::asked_terms(&connection.protocol.service, (&plan.place, &place), &head),
         );
         if !has_body {
             return self.pass_on(connection, asked, request);
@@ -175,8 +188,8 @@ impl<S: Service> Stream<S> {
     /// Sends a request without a body to the workers.
     fn pass_on(
         &mut self,
-        connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Asked<'_>),
+        connection: &mut Link<'_, '_, S>,
+        (head, terms): (&Head<'_>, terms::Asked<'_>),
         request: RequestMeta,
     ) -> Result<(), Fault> {
         let Ok((mut job, buffer)) = read::passage(connection) else {
@@ -188,7 +201,7 @@ impl<S: Service> Stream<S> {
             return Err(fault);
         }
         let terms = self.agree(connection, terms, &mut job.builder);
-        job.begin(self.id, request, Some(buffer));
+        job.begin(self.flow.id, request, Some(buffer));
         job.agree(terms, connection.turn());
         self.dispatch(connection, job);
         Ok(())
@@ -197,8 +210,8 @@ impl<S: Service> Stream<S> {
     /// The request's body comes first.
     fn begin_body(
         &mut self,
-        connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Asked<'_>),
+        connection: &mut Link<'_, '_, S>,
+        (head, terms): (&Head<'_>, terms::Asked<'_>),
         bytes_max: u64,
     ) -> Result<(), Fault> {
         let Some(incoming) = self.arrives(connection, head, BodyMode::Buffered) else {
@@ -218,8 +231,8 @@ impl<S: Service> Stream<S> {
     /// Lets a worker open a request whose body is taken piece by piece.
     fn begin_upload(
         &mut self,
-        connection: &mut Connection<'_, S>,
-        (head, terms): (&Head<'_>, Asked<'_>),
+        connection: &mut Link<'_, '_, S>,
+        (head, terms): (&Head<'_>, terms::Asked<'_>),
     ) -> Result<(), Fault> {
         let Some(mut job) = connection.job() else {
             self.refuse(connection);
@@ -236,7 +249,7 @@ impl<S: Service> Stream<S> {
         }
         let terms = self.agree(connection, terms, &mut job.builder);
         self.arrives(connection, head, BodyMode::Streamed);
-        job.begin_upload(self.id, RequestMeta::of(head));
+        job.begin_upload(self.flow.id, RequestMeta::of(head));
         job.agree(terms.without_time(), connection.turn());
         self.dispatch(connection, job);
         Ok(())
@@ -245,63 +258,48 @@ impl<S: Service> Stream<S> {
     /// The body is read from now on. `None`: there is none.
     fn arrives(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         head: &Head<'_>,
         mode: BodyMode,
     ) -> Option<&mut Incoming> {
-        let body = self.unread.take()?;
+        if self.flow.is_received {
+            return None;
+        }
         let mut pending = connection.thread.pending_body.pop().unwrap_or_default();
         pending.begin(RequestMeta::of(head), head, mode);
         if pending.owes_continue {
-            let mut go_on = http::Response::new(());
-            *go_on.status_mut() = http::StatusCode::CONTINUE;
-            // A stream that is gone is found out when it is looked at.
-            let _told = self.respond.send_informational(go_on);
+            let mut block = Vec::new();
+            put_status(&mut block, 100);
+            wire::put_block(&mut connection.core.out, self.flow.id, &block, false);
             pending.owes_continue = false;
         }
         Some(self.incoming.insert(Incoming {
-            body,
             pending,
-            waiting: None,
             unreleased: 0,
-            is_ended: false,
         }))
     }
 
-    /// Takes what has arrived of the body. True: `h2` has something to write.
+    /// Takes what has arrived of the body, all of it or nothing.
     ///
     /// # Errors
     /// There is no memory for it: what the connection has to wait for.
-    pub(super) fn receive(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
-        if self.tunneled.is_some() {
-            return self.receive_tunnel(connection);
+    pub(super) fn take_data(
+        &mut self,
+        connection: &mut Link<'_, '_, S>,
+        data: &[u8],
+    ) -> Result<(), Stall> {
+        if self.is_cut {
+            connection.core.release(None, data.len());
+            return Ok(());
         }
-        let mut has_news = self.drop_unread(connection);
-        while self.is_arriving()
-            && let Some(incoming) = &mut self.incoming
-        {
-            let data = match incoming.waiting.take() {
-                Some(data) => data,
-                None => match incoming.body.poll_data(&mut context()) {
-                    Poll::Pending => break,
-                    Poll::Ready(Some(Ok(data))) => data,
-                    Poll::Ready(None) => {
-                        incoming.is_ended = true;
-                        break;
-                    }
-                    Poll::Ready(Some(Err(_))) => {
-                        self.cut(connection);
-                        return Ok(true);
-                    }
-                },
-            };
+        if self.tunneled.is_some() || self.asked_tunnel.is_some() {
+            return self.take_tunnel_data(connection, data);
+        }
+        if let Some(incoming) = &mut self.incoming {
             let length = incoming.pending.bytes.saturating_add(data.len() as u64);
             if !is_streamed(&incoming.pending) && length > incoming.pending.body_bytes_max {
                 self.fault(connection, Fault::BodyTooLong);
-                return Ok(true);
-            }
-            if incoming.gather(connection, &data).is_err() {
-                incoming.waiting = Some(data);
+            } else if incoming.gather(connection, &mut self.flow, data).is_err() {
                 self.pass_piece(connection, When::Short)?;
                 return Err(match self.job {
                     // What is with a worker now makes room when it is back.
@@ -309,43 +307,40 @@ impl<S: Service> Stream<S> {
                     _ => Stall::Memory,
                 });
             }
-            let turn = connection.turn();
-            self.pace.received(data.len(), turn, connection.limits());
-            has_news = true;
         }
-        if let Some(incoming) = &self.incoming {
-            match (is_streamed(&incoming.pending), incoming.is_ended) {
-                (true, false) => self.pass_piece(connection, When::Enough)?,
-                (true, true) => self.pass_piece(connection, When::Last)?,
-                (false, true) => self.pass_whole(connection),
-                (false, false) => {}
-            }
+        if self.incoming.is_none() && !self.is_cut {
+            // Nothing reads it. Of a stream that was reset just now nothing is left.
+            connection.core.release(Some(&mut self.flow), data.len());
         }
-        Ok(has_news)
+        let turn = connection.turn();
+        self.pace.received(data.len(), turn, connection.limits());
+        Ok(())
     }
 
-    /// Takes what comes of a body that nothing reads, and opens the windows for more. True: `h2`
-    /// has something to write.
-    fn drop_unread(&mut self, connection: &Connection<'_, S>) -> bool {
-        let mut has_news = false;
-        while let Some(body) = &mut self.unread
-            && let Poll::Ready(data) = body.poll_data(&mut context())
-        {
-            let Some(Ok(data)) = data else {
-                self.unread = None;
-                break;
-            };
-            // A stream that is gone has given them back already.
-            let _released = body.flow_control().release_capacity(data.len());
-            let turn = connection.turn();
-            self.pace.received(data.len(), turn, connection.limits());
-            has_news = true;
+    /// Passes on what has arrived.
+    ///
+    /// # Errors
+    /// There is no memory for what comes of it: what the connection has to wait for.
+    pub(super) fn receive(&mut self, connection: &mut Link<'_, '_, S>) -> Result<(), Stall> {
+        if self.tunneled.is_some() {
+            return self.receive_tunnel(connection);
         }
-        has_news
+        let Some(incoming) = &self.incoming else {
+            return Ok(());
+        };
+        match (is_streamed(&incoming.pending), self.flow.is_received) {
+            (true, false) => self.pass_piece(connection, When::Enough),
+            (true, true) => self.pass_piece(connection, When::Last),
+            (false, true) => {
+                self.pass_whole(connection);
+                Ok(())
+            }
+            (false, false) => Ok(()),
+        }
     }
 
     /// The body is complete: sends the request to the workers.
-    fn pass_whole(&mut self, connection: &mut Connection<'_, S>) {
+    fn pass_whole(&mut self, connection: &mut Link<'_, '_, S>) {
         let Ok((mut job, buffer)) = read::passage(connection) else {
             return self.refuse(connection);
         };
@@ -355,7 +350,7 @@ impl<S: Service> Stream<S> {
         let mut pending = incoming.pending;
         std::mem::swap(&mut job.builder, &mut pending.builder);
         *job.builder.request.body_mut() = pending.take_body();
-        job.begin(self.id, pending.request, Some(buffer));
+        job.begin(self.flow.id, pending.request, Some(buffer));
         job.agree(pending.terms, connection.turn());
         connection.thread.recycle_pending_body(pending);
         self.dispatch(connection, job);
@@ -367,7 +362,7 @@ impl<S: Service> Stream<S> {
     /// There is no memory for the head of the reply, which the last piece brings.
     pub(super) fn pass_piece(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         when: When,
     ) -> Result<(), Stall> {
         let (Home::Here(job), Some(incoming)) = (&mut self.job, &mut self.incoming) else {
@@ -385,7 +380,7 @@ impl<S: Service> Stream<S> {
             upload.piece = std::mem::take(&mut incoming.pending.piece);
             upload.is_last = is_last;
         }
-        incoming.release();
+        incoming.release(connection, &mut self.flow);
         if is_last {
             self.drop_body(connection);
         }
@@ -400,8 +395,9 @@ impl Incoming {
     /// Keeps a copy of data, all of it or nothing.
     fn gather<S: Service>(
         &mut self,
-        connection: &mut Connection<'_, S>,
-        data: &Bytes,
+        connection: &mut Link<'_, '_, S>,
+        flow: &mut Flow,
+        data: &[u8],
     ) -> Result<(), NoRoom> {
         let pending = &mut *self.pending;
         if is_streamed(pending) {
@@ -413,17 +409,28 @@ impl Incoming {
         pending.bytes += data.len() as u64;
         self.unreleased += data.len();
         if self.pending.piece.len() <= UPLOAD_PIECE_BYTES {
-            self.release();
+            self.release(connection, flow);
         }
         Ok(())
     }
 
     /// Opens the windows for what was taken.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release<S: Service>(
+        &mut self,
+        connection: &mut Link<'_, '_, S>,
+        flow: &mut Flow,
+    ) {
         let bytes = std::mem::take(&mut self.unreleased);
-        // A stream that is gone has given them back already.
-        let _released = self.body.flow_control().release_capacity(bytes);
+        connection.core.release(Some(flow), bytes);
     }
+}
+
+/// A target without its dot segments.
+#[cold]
+fn without_dots(target: &str) -> Result<String, Fault> {
+    let range = path_range(target);
+    let path = dots::without_dot_segments(&target[range.clone()])?;
+    Ok([&target[..range.start], &path, &target[range.end..]].concat())
 }
 
 /// Lets the service answer here and now; or it says where else the request is answered.

@@ -3,21 +3,23 @@
 //! | body            | where it is until it is sent                                          |
 //! |-----------------|-----------------------------------------------------------------------|
 //! | in memory       | `front`, charged if it is long or has to wait                         |
-//! | read by workers | one chunk in `front`; the next is read when all of that is with `h2`  |
+//! | read by workers | one chunk in `front`; the next is read when all of that is sent       |
 //! | fed             | with its sender; one piece at a time in `front`                       |
 //! | of a tunnel     | with the tunnel; the same                                             |
 //!
-//! `h2` has at most `SEND_BUFFER_BYTES` of a stream, and only what its client's windows have room
-//! for (RFC 9113 section 5.2).
+//! Only what its client's windows have room for is sent (RFC 9113 section 5.2), and of each stream
+//! so much at once that others have their turn.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, Stall};
-use h2::{Reason, SendStream};
 use http::StatusCode;
 
 use super::bounds::UNHELD_BYTES_MAX;
+use super::heads::{self, Heads};
+use super::link::Link;
 use super::stream::{Home, Stream};
+use super::wire::{self, Code};
 use crate::encode::{self, Bounded, REFUSAL, ReplyFraming};
 use crate::exchange::State;
 use crate::fault::Fault;
@@ -31,9 +33,8 @@ use crate::tunnel::TunnelEnd;
 use crate::upgrade::Next;
 use crate::{defer, write};
 
-/// A reply whose head is with `h2`.
+/// A reply whose head is sent.
 pub(super) struct Sending {
-    pub(super) stream: SendStream<Bytes>,
     /// What comes next of the body.
     pub(super) front: Bytes,
     is_held: bool,
@@ -88,12 +89,12 @@ impl<S: Service> Stream<S> {
     }
 
     /// Sends a reply that was made on this thread, or a whole one of a worker.
-    pub(super) fn reply(&mut self, connection: &mut Connection<'_, S>, mut reply: Outgoing) {
+    pub(super) fn reply(&mut self, connection: &mut Link<'_, '_, S>, mut reply: Outgoing) {
         if let Some(pending) = reply.take_pending() {
             let Some(mut job) = connection.job() else {
                 return self.begin(connection, Outgoing::words(REFUSAL));
             };
-            job.begin_deferred(self.id, reply.request, pending);
+            job.begin_deferred(self.flow.id, reply.request, pending);
             return self.defer(connection, job);
         }
         if self.opens_no_tunnel(&reply) {
@@ -104,7 +105,7 @@ impl<S: Service> Stream<S> {
                 // The handler has run and cannot run again: the client has to retry.
                 return self.begin(connection, Outgoing::words(REFUSAL));
             };
-            job.begin_reply(self.id, reply);
+            job.begin_reply(self.flow.id, reply);
             return match job.state {
                 State::Streaming => self.dispatch(connection, job),
                 _ => self.send_job(connection, job),
@@ -124,10 +125,10 @@ impl<S: Service> Stream<S> {
     }
 
     /// Sends what a job has brought.
-    pub(super) fn send_job(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    pub(super) fn send_job(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
         let Some(mut reply) = job.reply.take() else {
             write::recycle(connection, job);
-            return self.reset(connection, Reason::INTERNAL_ERROR);
+            return self.reset(connection, Code::Internal);
         };
         if !reply.is_begun() && self.opens_no_tunnel(&reply) {
             write::recycle(connection, job);
@@ -183,39 +184,36 @@ impl<S: Service> Stream<S> {
     }
 
     /// Sends the head of a reply, and takes its body to be sent.
-    fn begin(&mut self, connection: &mut Connection<'_, S>, reply: Outgoing) {
+    fn begin(&mut self, connection: &mut Link<'_, '_, S>, reply: Outgoing) {
         self.begin_with(connection, reply, false);
     }
 
     /// The same; `has_more` where a body follows that is not in the reply.
     fn begin_with(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         mut reply: Outgoing,
         mut has_more: bool,
     ) {
         let mut status = reply.status();
         let next = reply.take_upgrade().and_then(|upgrade| upgrade.take());
         let tunnel = match (next, self.asked_tunnel.take()) {
-            (Some(Next::Stream(tunnel)), Some(body)) => Some((tunnel, body)),
-            (_, body) => {
-                self.unread = self.unread.take().or(body);
+            (Some(Next::Stream(tunnel)), Some(early)) => Some((tunnel, early)),
+            (_, early) => {
+                let early = early.iter().flatten().map(Bytes::len).sum();
+                connection.core.release(Some(&mut self.flow), early);
                 None
             }
         };
-        let whole = head_bytes(connection, &mut reply);
-        let thread = &mut connection.thread;
-        let translated = thread.h2.heads.response(&whole, &mut thread.names);
-        let Some((mut response, rest)) = translated else {
-            debug_assert!(false, "heads are well-formed");
-            return self.reset(connection, Reason::INTERNAL_ERROR);
-        };
         if tunnel.is_some() {
-            // RFC 8441 section 5: there is nothing to be switched.
-            (*response.status_mut(), status, has_more) = (StatusCode::OK, 200, true);
-        } else if response.status().is_informational() {
-            return self.reset(connection, Reason::INTERNAL_ERROR);
+            (status, has_more) = (200, true);
+        } else if (100..200).contains(&status) {
+            return self.reset(connection, Code::Internal);
         }
+        let Some((block, rest)) = block(connection, &mut reply, tunnel.is_some()) else {
+            debug_assert!(false, "heads are well-formed");
+            return self.reset(connection, Code::Internal);
+        };
         write::count_reply(connection, status);
         self.sent.status = status;
         if let Some(record) = &mut self.record {
@@ -223,9 +221,8 @@ impl<S: Service> Stream<S> {
         }
         let body = std::mem::take(&mut reply.body);
         let is_end = rest.is_empty() && matches!(body, Body::Empty) && !has_more;
-        let Ok(stream) = self.respond.send_response(response, is_end) else {
-            return self.cut(connection);
-        };
+        wire::put_block(&mut connection.core.out, self.flow.id, &block, is_end);
+        connection.thread.h2.block = block;
         self.sent.is_complete = is_end;
         let (front, source) = match body {
             Body::Bytes(bytes) => (bytes, Source::End),
@@ -241,25 +238,33 @@ impl<S: Service> Stream<S> {
             Body::Empty | Body::Payload(_) | Body::Reader(_) => (rest, Source::End),
         };
         let sending = self.sending.insert(Sending {
-            stream,
             front: Bytes::new(),
             is_held: false,
             source,
             is_blocked: false,
         });
         sending.put_next(front);
-        if let Some((tunnel, body)) = tunnel {
-            self.begin_tunnel(connection, tunnel, body);
+        if let Some((tunnel, early)) = tunnel {
+            self.begin_tunnel(connection, tunnel, early);
         }
     }
 
-    /// Sends as much as there is and has room. True: there is something to be written.
+    /// Sends as much as there is and has room, at most about so much. Returns how much was sent;
+    /// the end counts as a byte.
     ///
     /// # Errors
-    /// There is no memory for the next piece of what is fed.
-    pub(super) fn send(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
-        let mut has_sent = false;
-        while !self.sent.is_complete && !self.is_cut && !connection.output_is_full() {
+    /// There is no memory for the next piece of what is fed, or for the output.
+    pub(super) fn send(
+        &mut self,
+        connection: &mut Link<'_, '_, S>,
+        bytes_max: usize,
+    ) -> Result<usize, Stall> {
+        let mut sent = 0;
+        while !self.sent.is_complete
+            && !self.is_cut
+            && sent < bytes_max
+            && !connection.output_is_full()
+        {
             let Some(sending) = &mut self.sending else {
                 break;
             };
@@ -267,8 +272,8 @@ impl<S: Service> Stream<S> {
                 match &mut sending.source {
                     Source::End => {}
                     Source::Broken => {
-                        self.reset(connection, Reason::INTERNAL_ERROR);
-                        return Ok(true);
+                        self.reset(connection, Code::Internal);
+                        return Ok(sent.max(1));
                     }
                     Source::Tunnel => {
                         match self.next_of_tunnel(connection) {
@@ -278,12 +283,12 @@ impl<S: Service> Stream<S> {
                                 }
                             }
                             None => match self.tunnel_end() {
-                                None => return self.tunnel_waits().map(|()| has_sent),
+                                None => return self.tunnel_waits().map(|()| sent),
                                 Some(TunnelEnd::AfterOutput) => self.ends(),
                                 Some(TunnelEnd::Reset) => {
                                     // RFC 8441 section 5: as a connection is reset.
-                                    self.reset(connection, Reason::CANCEL);
-                                    return Ok(true);
+                                    self.reset(connection, Code::Cancel);
+                                    return Ok(sent.max(1));
                                 }
                             },
                         }
@@ -314,12 +319,12 @@ impl<S: Service> Stream<S> {
                     }
                 }
             }
-            if !self.send_front(connection) {
-                break;
+            match self.send_front(connection)? {
+                0 => break,
+                bytes => sent += bytes,
             }
-            has_sent = true;
         }
-        Ok(has_sent)
+        Ok(sent)
     }
 
     /// Nothing comes after what is in front.
@@ -329,35 +334,31 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Sends of what is in front as much as the windows have room for, and the end after the last
-    /// of it. False: nothing was sent.
-    fn send_front(&mut self, connection: &mut Connection<'_, S>) -> bool {
+    /// Sends of what is in front one frame, if the windows have room, and the end after the last of
+    /// it. Returns how much it was, as [`Stream::send`].
+    fn send_front(&mut self, connection: &mut Link<'_, '_, S>) -> Result<usize, Stall> {
         let Some(sending) = &mut self.sending else {
-            return false;
+            return Ok(0);
         };
-        let mut bytes = 0;
-        if !sending.front.is_empty() {
-            sending.stream.reserve_capacity(sending.front.len());
-            bytes = sending.stream.capacity().min(sending.front.len());
-            if bytes == 0 {
-                self.wait_for_window(connection);
-                return false;
-            }
+        let room = connection.core.send_room(&self.flow);
+        let bytes = room.min(sending.front.len());
+        if bytes == 0 && !sending.front.is_empty() {
+            self.wait_for_window(connection);
+            return Ok(0);
         }
-        let piece = sending.front.split_to(bytes);
-        let is_end = sending.front.is_empty() && matches!(sending.source, Source::End);
+        let is_end = bytes == sending.front.len() && matches!(sending.source, Source::End);
+        let piece = sending.front.slice(..bytes);
+        let sent = connection.send_data(&mut self.flow, &piece, is_end);
+        sent.map_err(|_| Stall::Memory)?;
+        sending.front.advance(bytes);
         sending.is_blocked = false;
-        if sending.stream.send_data(piece, is_end).is_err() {
-            self.cut(connection);
-            return true;
-        }
         self.sent.body_bytes += bytes as u64;
         self.sent.is_complete = is_end;
-        true
+        Ok(bytes.max(1))
     }
 
     /// The client's windows have no room. What has to wait is charged.
-    fn wait_for_window(&mut self, connection: &mut Connection<'_, S>) {
+    fn wait_for_window(&mut self, connection: &mut Link<'_, '_, S>) {
         let Some(sending) = &mut self.sending else {
             return;
         };
@@ -370,7 +371,7 @@ impl<S: Service> Stream<S> {
             Err(front) => {
                 // There is no memory for what a client does not take.
                 flatpath::discard_bytes(front);
-                self.reset(connection, Reason::ENHANCE_YOUR_CALM);
+                self.reset(connection, Code::EnhanceYourCalm);
             }
         }
     }
@@ -401,7 +402,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// The server drains: a sender is told, and may end the stream.
-    pub(super) fn drain(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn drain(&mut self, connection: &mut Link<'_, '_, S>) {
         self.call_tunnel(connection, |tunnel, stream| tunnel.draining(stream));
         if let Some(Sending {
             source: Source::Feed(receiver, _),
@@ -413,33 +414,47 @@ impl<S: Service> Stream<S> {
     }
 }
 
-/// The head of a reply as it is or is made, and what of the body stands with it.
-fn head_bytes<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoing) -> Bytes {
-    match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
-        OutgoingHead::Queued { .. } => Bytes::new(),
-        OutgoingHead::Words(words) => Bytes::from_static(words.as_bytes()),
+/// The head of a reply as a block, as it is or is made, and what of the body stands with it.
+fn block<S: Service>(
+    connection: &mut Connection<'_, S>,
+    reply: &mut Outgoing,
+    opens_tunnel: bool,
+) -> Option<(Vec<u8>, Bytes)> {
+    let mut block = std::mem::take(&mut connection.thread.h2.block);
+    block.clear();
+    let heads = &mut connection.thread.h2.heads;
+    let mut put = |text: &[u8]| {
+        let end = heads::end_of(text)?;
+        match opens_tunnel {
+            true => Heads::put_tunnel(&text[..end], &mut block)?,
+            false => heads.put_block(&text[..end], &mut block)?,
+        }
+        Some(end)
+    };
+    let rest = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
+        OutgoingHead::Queued { .. } => return None,
+        OutgoingHead::Words(words) => {
+            let end = put(words.as_bytes())?;
+            Bytes::from_static(&words.as_bytes()[end..])
+        }
         OutgoingHead::Bytes(mut head) => {
-            let bytes = Bytes::copy_from_slice(&head);
+            let end = put(&head)?;
+            let rest = Bytes::copy_from_slice(&head[end..]);
             if head.capacity() <= SCRATCH_KEPT_MAX {
                 head.clear();
                 connection.thread.scratch = head;
             }
-            bytes
+            rest
         }
         OutgoingHead::Open(mut head) => {
-            let wall = connection.turn().wall();
+            let wall = connection.io.turn().wall();
             let date_line = connection.thread.date.at(wall);
             let mut out = Bounded::new(&mut head);
             encode::end_of_head(&mut out, date_line, reply.request);
             debug_assert!(out.fits(0), "the worker left room for the end of the head");
-            match reply.body.as_bytes() {
-                Some(body) if !body.is_empty() && body.len() <= head.room() => {
-                    head.append(body);
-                    reply.discard_body();
-                }
-                _ => {}
-            }
-            Bytes::from_owner(Filled(head))
+            put(head.filled())?;
+            Bytes::new()
         }
-    }
+    };
+    Some((block, rest))
 }

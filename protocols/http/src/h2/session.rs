@@ -1,104 +1,73 @@
-//! All of a connection that speaks HTTP/2: `h2` between an input and an output, and its streams.
+//! All of a connection that speaks HTTP/2: the core between an input and an output, and its
+//! streams.
 //!
-//! There is no task and no runtime. `h2` is polled here, when bytes have arrived, the output has
-//! drained, a job is back, the connection was woken, or there is memory again. Each of these ends
-//! in [`Session::pump`], which goes on until nothing moves any more. Nothing of `h2` is touched by
-//! another thread, so its wakers wake nothing: bodies that other threads feed wake the connection
-//! by themselves (`feed`).
+//! There is no task and no runtime. Something moves when bytes have arrived, the output has
+//! drained, a job is back, the connection was woken, or there is memory again. A frame and a job
+//! move their own stream; what may concern any of them moves all, in rounds.
 //!
 //! Invariants
-//! - L1: `h2` reads only while there is a buffer for what it writes. So all that a client can have
-//!   it answer (PING, SETTINGS, refused streams) waits in the client's own output, in its bound.
+//! - L1: no frame is read while there is no room for what is said to it. So all that a client can
+//!   have this side answer (PING, SETTINGS, refused streams) waits in the client's own output, in
+//!   its bound.
 //! - L2: at most `STREAMS_MAX` streams are open or have a job with a worker.
-//! - L3: after a pump no buffer is held here: an idle connection has what `h2` keeps.
-//! - L4: what `h2` keeps is charged (`account`) before it keeps it: a connection begins, and the
-//!   head of a stream is read, where there is memory for it.
-//! - L5: while a body that has arrived finds no memory, nothing more is read: of what follows it
-//!   `h2` has `LENT_BYTES_MAX` at most.
+//! - L3: between calls no buffer is held here: an idle connection has this and the core.
+//! - L4: what is kept is charged (`account`) before it is: a connection begins, and the head of a
+//!   stream is read, where there is memory for it.
+//! - L5: while a body that has arrived finds no memory, nothing more is read.
 
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use flatpath::{Job, Phase, Stall};
-use h2::Reason;
-use h2::server;
 
 use super::account::Account;
-use super::bounds::{
-    CANCELLED_MAX, CONNECTION_WINDOW_BYTES, FAULTY_STREAMS_MAX, LENT_BYTES_MAX,
-    OUTPUT_BUFFER_BYTES, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX, context,
-};
-use super::frames::Frames;
-use super::request;
+use super::bounds::{OUT_BYTES_HIGH, SENT_ALONE_BYTES, SENT_AT_ONCE_BYTES};
+use super::core::Core;
+use super::frames::Stop;
+use super::hpack::ENTRY_OVERHEAD_BYTES;
+use super::link::Link;
 use super::stream::{Home, Stream};
-use super::transport::Transport;
-use crate::limits::{GATHER_BYTES_MAX, Limits, SCRATCH_KEPT_MAX};
+use super::wire::Code;
+use crate::limits::Limits;
 use crate::service::Service;
 use crate::state::{Connection, Http, Stage};
 use crate::write;
 
 /// See the module.
 pub(crate) struct Session<S: Service> {
-    state: State,
-    transport: Transport,
-    frames: Frames,
-    account: Account,
+    pub(super) core: Core,
+    pub(super) account: Account,
     pub(super) streams: Vec<Stream<S>>,
-    /// Streams that are over, of which `h2` may have something to write.
-    unwritten: usize,
-    /// Requests that the client has cancelled, less those that were answered.
-    cancelled: usize,
+    /// The stream that moves first in the next round.
+    first: usize,
+    /// Any stream may have something to move.
+    pub(super) moves_all: bool,
     /// A part of a head waits in the input.
     has_part: bool,
-    /// The client knows that it is to ask no more.
-    is_leaving: bool,
     /// There was a request.
-    has_asked: bool,
+    pub(super) has_asked: bool,
     /// There were streams when the deadline was looked at.
     had_streams: bool,
+    /// What a stream that was moved by itself has to wait for.
+    waits: Option<Stall>,
     /// Since when nothing is read, in the time of turns.
     stalled_since: Option<Duration>,
 }
 
-enum State {
-    Greeting(server::Handshake<Transport, Bytes>),
-    Open(server::Connection<Transport, Bytes>),
-    Over,
-}
-
-/// Of a list entry that a head has beside its bytes (RFC 9113 section 6.5.2).
-const HEADER_OVERHEAD_BYTES: usize = 32;
-
 impl<S: Service> Session<S> {
-    pub(super) fn new(limits: &Limits, account: Account) -> Self {
-        let transport = Transport::default();
+    pub(super) fn new(limits: &Limits, account: Account, out: Vec<u8>) -> Self {
         let list_bytes = limits.target_bytes_max
             + limits.headers_bytes_max
-            + limits.headers_max * HEADER_OVERHEAD_BYTES;
-        let handshake = server::Builder::new()
-            .max_concurrent_streams(STREAMS_MAX as u32)
-            .max_header_list_size(list_bytes as u32)
-            .initial_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_send_buffer_size(SEND_BUFFER_BYTES)
-            .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
-            .header_table_size(0)
-            .enable_connect_protocol()
-            .handshake(transport.clone());
+            + limits.headers_max * ENTRY_OVERHEAD_BYTES;
         Self {
-            state: State::Greeting(handshake),
-            transport,
-            frames: Frames::new(list_bytes),
+            core: Core::new(list_bytes, out),
             account,
             streams: Vec::new(),
-            unwritten: 0,
-            cancelled: 0,
+            first: 0,
+            moves_all: false,
             has_part: false,
-            is_leaving: false,
             has_asked: false,
             had_streams: false,
+            waits: None,
             stalled_since: None,
         }
     }
@@ -110,262 +79,201 @@ impl<S: Service> Session<S> {
         connection: &mut Connection<'_, S>,
         input: &[u8],
     ) -> (usize, Option<Stall>) {
-        self.resume(connection);
+        self.begin(connection);
         let (mut used, mut stall) = (0, None);
-        loop {
-            let rest = &input[used..];
-            let streams = self.streams.len() + self.unwritten;
-            let room = self.account.room(streams, connection.pool());
-            let ready = match self
-                .frames
-                .ready(&rest[..rest.len().min(LENT_BYTES_MAX)], room)
-            {
-                0 => self.frames.ready(rest, room),
-                bytes => bytes,
-            };
-            // There is something to move without input, too.
-            let mut read = 0;
-            if !self.has_table_room(connection, ready) {
-                stall = Some(Stall::Memory);
-            } else if ready > 0 || used == 0 {
-                (read, stall) = self.lend(connection, &rest[..ready]);
-                used += read;
-            }
-            if ready == 0 && stall.is_none() {
-                stall = self.lacks_room(connection, rest, room);
-            }
-            // What is over reads nothing.
-            if read == 0 || stall.is_some() {
+        while stall.is_none() && !self.core.is_over() {
+            if let Err(on) = self.makes_room(connection) {
+                stall = Some(on);
                 break;
             }
+            match self.step(connection, &input[used..]) {
+                Ok(0) => break,
+                Ok(bytes) => {
+                    used += bytes;
+                    stall = self.waits.take();
+                }
+                Err(Stop::Waits(on)) => stall = Some(on),
+                Err(Stop::Ends(code)) => self.end(code),
+            }
         }
+        stall = stall.or(self.waits.take());
         self.has_part = stall.is_none() && used < input.len();
-        self.conclude(connection, stall);
+        let moved = self.move_streams(connection);
+        let stall = self.conclude(connection, stall.or(moved));
         (used, stall)
-    }
-
-    /// Whether there is memory for what the client's table of headers may keep of so much input.
-    fn has_table_room(&mut self, connection: &Connection<'_, S>, ready: usize) -> bool {
-        let bytes = self.frames.table_bytes(ready);
-        self.account.holds_table(bytes, connection.pool())
-    }
-
-    /// Has `h2` read input, and moves what it can. Returns how much was read.
-    fn lend(&mut self, connection: &mut Connection<'_, S>, input: &[u8]) -> (usize, Option<Stall>) {
-        let buffer = std::mem::take(&mut connection.thread.h2.input);
-        self.transport.lend_input(buffer, input);
-        let stall = self.turn(connection);
-        let (buffer, read) = self.transport.take_input();
-        if buffer.capacity() <= SCRATCH_KEPT_MAX {
-            connection.thread.h2.input = buffer;
-        }
-        self.frames.advance(&input[..read]);
-        (read, stall)
-    }
-
-    /// No stream's time has passed while nothing was read.
-    fn resume(&mut self, connection: &Connection<'_, S>) {
-        if let Some(since) = self.stalled_since.take() {
-            let time = connection.turn().now().saturating_sub(since);
-            let streams = self.streams.iter_mut();
-            streams.for_each(|stream| stream.pace.stood_still(time));
-        }
-    }
-
-    /// What the input has to wait for, if it is room for another stream.
-    fn lacks_room(
-        &self,
-        connection: &Connection<'_, S>,
-        rest: &[u8],
-        room: usize,
-    ) -> Option<Stall> {
-        let waits = room == 0 && self.frames.ready(rest, 1) > 0;
-        waits.then(|| match connection.jobs_out() {
-            0 => Stall::Memory,
-            _ => Stall::Pipeline,
-        })
     }
 
     /// Moves everything that can move without more input. Returns what the connection has to wait
     /// for.
     pub(super) fn pump(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
-        self.resume(connection);
-        let stall = self.turn(connection);
-        self.conclude(connection, stall);
-        stall
+        self.begin(connection);
+        let waits = self.waits.take();
+        let moved = self.move_streams(connection);
+        self.conclude(connection, waits.or(moved))
     }
 
-    fn turn(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
+    fn begin(&mut self, connection: &mut Connection<'_, S>) {
+        if let Some(since) = self.stalled_since.take() {
+            // No stream's time has passed while nothing was read.
+            let time = connection.turn().now().saturating_sub(since);
+            let streams = self.streams.iter_mut();
+            streams.for_each(|stream| stream.pace.stood_still(time));
+            self.moves_all = true;
+        }
+        if self.core.out.capacity() == 0 {
+            self.core.out = std::mem::take(&mut connection.thread.h2.out);
+        }
         if connection.leaving() && self.has_asked {
-            self.leave();
-        }
-        let stall = self.run(connection);
-        self.flush(connection);
-        stall
-    }
-
-    fn run(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
-        loop {
-            if !self.transport.has_output() {
-                if connection.output_is_full() {
-                    connection.notify_drained();
-                    return Some(Stall::Output);
-                }
-                let Some(buffer) = connection.pool().take(OUTPUT_BUFFER_BYTES) else {
-                    return Some(Stall::Memory);
-                };
-                self.transport.lend_output(buffer);
-            }
-            self.poll(connection);
-            let moved = match &self.state {
-                State::Over => return None,
-                _ => self.move_streams(connection),
-            };
-            let is_full = self.transport.is_full();
-            if is_full {
-                self.flush(connection);
-            }
-            match moved {
-                Err(stall) => return Some(stall),
-                Ok(false) if !is_full => {
-                    self.unwritten = 0;
-                    return None;
-                }
-                Ok(_) => {}
-            }
+            self.core.leave();
         }
     }
 
-    /// Has `h2` read and write, and takes the requests that have arrived.
-    fn poll(&mut self, connection: &mut Connection<'_, S>) {
-        loop {
-            match &mut self.state {
-                State::Greeting(handshake) => match Pin::new(handshake).poll(&mut context()) {
-                    Poll::Pending => return,
-                    Poll::Ready(Ok(open)) => self.state = State::Open(open),
-                    Poll::Ready(Err(_)) => self.state = State::Over,
-                },
-                State::Open(open) => match open.poll_accept(&mut context()) {
-                    Poll::Pending => return,
-                    Poll::Ready(Some(Ok((request, respond)))) => {
-                        self.accept(connection, request, respond);
-                    }
-                    Poll::Ready(Some(Err(error))) => {
-                        log::debug!("an HTTP/2 connection ends: {error}");
-                        self.state = State::Over;
-                    }
-                    Poll::Ready(None) => self.state = State::Over,
-                },
-                State::Over => return,
-            }
+    /// The place of a stream among those that are open.
+    pub(super) fn place_of(&self, stream: u32) -> Option<usize> {
+        self.streams.iter().position(|it| it.flow.id == stream)
+    }
+
+    /// The connection ends with GOAWAY.
+    pub(super) fn end(&mut self, code: Code) {
+        log::debug!("an HTTP/2 connection ends: {code:?}");
+        self.core.end(code);
+    }
+
+    /// Sees to room for what a frame may have this side say (L1).
+    fn makes_room(&mut self, connection: &mut Connection<'_, S>) -> Result<(), Stall> {
+        let core = &mut self.core;
+        if core.out.len() >= OUT_BYTES_HIGH {
+            let mut link = Link { connection, core };
+            link.flush().map_err(|_| Stall::Memory)?;
+        }
+        match connection.output_is_full() {
+            true => Err(Stall::Output),
+            false => Ok(()),
         }
     }
 
-    fn accept(
+    /// Moves what can move of one stream, after something that concerns it alone.
+    pub(super) fn move_stream(&mut self, connection: &mut Connection<'_, S>, at: usize) {
+        let bytes_max = match self.streams.len() {
+            1 => SENT_ALONE_BYTES,
+            _ => SENT_AT_ONCE_BYTES,
+        };
+        let (sent, stall) = self.advance(connection, at, bytes_max);
+        // It goes on in its turn.
+        self.moves_all |= sent >= bytes_max;
+        self.waits = self.waits.take().or(stall);
+    }
+
+    /// The same; how much was sent, and what it has to wait for.
+    fn advance(
         &mut self,
         connection: &mut Connection<'_, S>,
-        request: http::Request<h2::RecvStream>,
-        mut respond: server::SendResponse<Bytes>,
-    ) {
-        if self.streams.len() >= STREAMS_MAX {
-            // Those that were reset are with workers still (L2).
-            return respond.send_reset(Reason::REFUSED_STREAM);
+        at: usize,
+        bytes_max: usize,
+    ) -> (usize, Option<Stall>) {
+        let core = &mut self.core;
+        let mut link = Link { connection, core };
+        let stream = &mut self.streams[at];
+        stream.resume_deferred(&mut link);
+        let received = stream.receive(&mut link);
+        let sent = stream.send(&mut link, bytes_max);
+        stream.follow_phase(link.turn(), matches!(sent, Ok(1..)));
+        // What a tunnel has sent makes room for what it takes.
+        self.moves_all |= stream.tunneled.is_some() && matches!(sent, Ok(1..));
+        let stall = sent.err().or(received.err());
+        if stream.is_over() {
+            let stream = self.streams.swap_remove(at);
+            self.end_stream(connection, stream);
         }
-        self.has_asked = true;
-        let mut stream = request::serve(connection, request, respond);
-        // Without memory it waits, like others, for the next look.
-        let sent = stream.send(connection);
-        stream.follow_phase(connection.turn(), sent == Ok(true));
-        match stream.is_over() {
-            true => self.end_stream(connection, stream),
-            false => {
-                if self.streams.capacity() == 0 {
-                    // Most connections have one at a time.
-                    self.streams.reserve_exact(1);
-                }
-                self.streams.push(stream);
-            }
-        }
+        (sent.unwrap_or(0), stall)
     }
 
-    /// A stream is over. What is left of it is with `h2`, which has not written all of it.
+    /// A stream is over.
     fn end_stream(&mut self, connection: &mut Connection<'_, S>, stream: Stream<S>) {
-        self.cancelled = match stream.is_cancelled() {
-            true => self.cancelled + 1,
-            false => self.cancelled.saturating_sub(1),
-        };
-        stream.end(connection);
-        self.unwritten += 1;
-        if self.cancelled > CANCELLED_MAX
-            && let State::Open(open) = &mut self.state
-        {
-            open.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        let core = &mut self.core;
+        if !stream.is_cut && !stream.flow.is_received {
+            core.put_reset(stream.flow.id, Code::NoError);
+        }
+        let over = core.patience.stream_is_over(stream.is_cancelled());
+        stream.end(&mut Link { connection, core });
+        if let Err(code) = over {
+            self.end(code);
         }
     }
 
-    /// Moves bodies in both directions. True: `h2` has something to write.
-    fn move_streams(&mut self, connection: &mut Connection<'_, S>) -> Result<bool, Stall> {
-        let (mut has_news, mut stall, mut at) = (false, None, 0);
-        while let Some(stream) = self.streams.get_mut(at) {
-            stream.find_reset(connection);
-            stream.resume_deferred(connection);
-            match stream.receive(connection) {
-                Ok(news) => has_news |= news,
-                Err(other) => stall = Some(other),
-            }
-            let sent = stream.send(connection);
-            match sent {
-                Ok(news) => has_news |= news,
-                Err(other) => stall = Some(other),
-            }
-            stream.follow_phase(connection.turn(), sent == Ok(true));
-            if stream.is_over() {
-                let stream = self.streams.swap_remove(at);
-                self.end_stream(connection, stream);
-                has_news = true;
-            } else {
-                at += 1;
+    /// Moves all streams that may have something to move, in rounds in which each has its turn.
+    /// Returns what one of them has to wait for.
+    fn move_streams(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
+        let mut stall = None;
+        while std::mem::take(&mut self.moves_all) && stall.is_none() {
+            for _ in 0..self.streams.len() {
+                if self.streams.is_empty() || self.core.is_over() {
+                    break;
+                }
+                if connection.output_is_full() {
+                    self.moves_all = true;
+                    return Some(Stall::Output);
+                }
+                let (at, count) = (self.first % self.streams.len(), self.streams.len());
+                let bytes_max = match count {
+                    1 => SENT_ALONE_BYTES,
+                    _ => SENT_AT_ONCE_BYTES,
+                };
+                let (sent, other) = self.advance(connection, at, bytes_max);
+                stall = stall.or(other);
+                // Where one is gone another has its place.
+                let is_gone = self.streams.len() < count;
+                self.first = if is_gone { at } else { at + 1 };
+                self.moves_all |= sent > 0 || is_gone;
             }
         }
-        stall.map_or(Ok(has_news), Err)
+        stall
     }
 
-    /// Queues what was written, as it is or copied after other output.
-    fn flush(&mut self, connection: &mut Connection<'_, S>) {
-        let Some(buffer) = self.transport.take_output() else {
-            return;
-        };
-        let bytes = buffer.filled().len();
-        let is_copied = bytes <= GATHER_BYTES_MAX && connection.write(buffer.filled()).is_ok();
-        if bytes > 0 && !is_copied {
-            connection.write_buffer(buffer);
+    /// Queues what was said, and ends the connection if it is over; says what it waits for
+    /// otherwise.
+    fn conclude(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        mut stall: Option<Stall>,
+    ) -> Option<Stall> {
+        if self.core.is_leaving() && self.streams.is_empty() {
+            self.core.end(Code::NoError);
         }
-    }
-
-    /// Ends the connection if it is over, and says what it waits for otherwise.
-    fn conclude(&mut self, connection: &mut Connection<'_, S>, stall: Option<Stall>) {
-        if matches!(self.state, State::Over) {
+        let core = &mut self.core;
+        if (Link { connection, core }).end().is_err() {
+            stall = Some(Stall::Memory);
+        }
+        if self.core.is_over() {
             // The client may be sending.
             connection.session.lingers = true;
-            return write::close(connection);
+            write::close(connection);
+            return stall;
+        }
+        if connection.output_is_full() {
+            connection.notify_drained();
+            self.moves_all = true;
+            stall = stall.or(Some(Stall::Output));
         }
         self.stalled_since = stall.map(|_| connection.turn().now());
-        let streams = self.streams.len() + self.unwritten;
-        self.account.has_left(streams, self.frames.table_bytes(0));
+        self.account
+            .has_left(self.streams.len(), self.core.decoder.has_table());
         let had_streams = std::mem::replace(&mut self.had_streams, !self.streams.is_empty());
         if let Some((end, phase)) = self.deadline(connection) {
-            return connection.phase_until(phase, end);
+            connection.phase_until(phase, end);
+            return stall;
         }
         let phase = self.phase(connection);
         match had_streams {
             true => connection.restart_phase(phase),
             false => connection.phase(phase),
         }
+        stall
     }
 
     /// What the connection waits for where no stream has a deadline.
     fn phase(&self, connection: &Connection<'_, S>) -> Phase {
-        let is_within_head = self.has_part || self.frames.is_within_head();
+        let is_within_head = self.has_part || self.core.input.is_within_head();
         match self.has_asked || connection.leaving() {
             _ if !self.streams.is_empty() => Phase::Work,
             true if !is_within_head => Phase::Idle,
@@ -382,80 +290,69 @@ impl<S: Service> Session<S> {
 
     /// A job is back.
     pub(super) fn finished(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-        let is_of = |stream: &&mut Stream<S>| stream.id == job.number;
-        let Some(stream) = self.streams.iter_mut().find(is_of) else {
+        let Some(at) = self.place_of(job.number) else {
             return write::recycle(connection, job);
         };
+        let core = &mut self.core;
+        let link = &mut Link { connection, core };
+        let stream = &mut self.streams[at];
         stream.came_back();
         if let Some(work) = job.work.take() {
-            write::recycle(connection, job);
-            return stream.tunnel_finished(connection, work);
-        }
-        if stream.is_cut {
-            return match job.is_receiving() {
-                true => stream.abandon(connection, job),
+            write::recycle(link, job);
+            stream.tunnel_finished(link, work);
+        } else if stream.is_cut {
+            match job.is_receiving() {
+                true => stream.abandon(link, job),
                 false => {
-                    stream.drop_body(connection);
-                    write::recycle(connection, job);
+                    stream.drop_body(link);
+                    write::recycle(link, job);
                 }
-            };
-        }
-        if job.goes_on() {
-            return stream.dispatch(connection, job);
-        }
-        if job.is_receiving() {
+            }
+        } else if job.goes_on() {
+            stream.dispatch(link, job);
+        } else if job.is_receiving() {
             stream.job = Home::Here(job);
-            return;
+        } else {
+            // An early answer wants no more of the body.
+            stream.drop_body(link);
+            if job.is_deferred() {
+                stream.defer(link, job);
+            } else {
+                write::charge_job(link, &mut job);
+                stream.send_job(link, job);
+            }
         }
-        // An early answer wants no more of the body.
-        stream.drop_body(connection);
-        if job.is_deferred() {
-            return stream.defer(connection, job);
-        }
-        write::charge_job(connection, &mut job);
-        stream.send_job(connection, job);
-    }
-
-    /// The client is to ask no more on this connection: GOAWAY, and what runs is finished (RFC 9113
-    /// section 6.8). One that has asked for nothing yet may be about to: where its first request
-    /// has come it is told, or when it has been silent for as long as an idle one may be.
-    fn leave(&mut self) {
-        if let State::Open(open) = &mut self.state
-            && !self.is_leaving
-        {
-            self.is_leaving = true;
-            open.graceful_shutdown();
-        }
+        self.move_stream(connection, at);
     }
 
     /// The server drains; the next turn says it to the client.
     pub(super) fn drain(&mut self, connection: &mut Connection<'_, S>) {
+        let core = &mut self.core;
+        let link = &mut Link { connection, core };
         let streams = self.streams.iter_mut();
-        streams.for_each(|stream| stream.drain(connection));
+        streams.for_each(|stream| stream.drain(link));
     }
 
     /// A deadline has passed. True: the connection ends.
     pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>, phase: Phase) -> bool {
         if !connection.is_evicted() && !self.streams.is_empty() {
             let now = connection.turn().now();
+            let core = &mut self.core;
+            let link = &mut Link { connection, core };
             for stream in &mut self.streams {
-                if stream
-                    .deadline(connection)
-                    .is_some_and(|(end, _)| end <= now)
-                {
-                    stream.expired(connection);
+                if stream.deadline(link).is_some_and(|(end, _)| end <= now) {
+                    stream.expired(link);
                 }
             }
             return false;
         }
-        let is_told_now = phase == Phase::Idle && connection.draining() && !self.is_leaving;
+        let is_told_now =
+            phase == Phase::Idle && connection.draining() && !self.core.has_said_goodbye();
         if is_told_now && !connection.is_evicted() {
-            self.leave();
-            return !self.is_leaving;
+            self.core.leave();
+            return false;
         }
-        if let State::Open(open) = &mut self.state {
-            open.abrupt_shutdown(Reason::NO_ERROR);
-        }
+        self.core.end(Code::NoError);
         true
     }
 
@@ -472,10 +369,12 @@ impl<S: Service> Session<S> {
 
     /// Ends all streams.
     pub(super) fn end_streams(&mut self, connection: &mut Connection<'_, S>) {
+        let core = &mut self.core;
+        let link = &mut Link { connection, core };
         for stream in self.streams.drain(..) {
-            stream.end(connection);
+            stream.end(link);
         }
-        self.state = State::Over;
+        self.core.out = Vec::new();
     }
 
     /// Whether the connection is over.
@@ -485,9 +384,11 @@ impl<S: Service> Session<S> {
 
     /// Memory is short: what has gathered of uploads goes to workers now.
     pub(super) fn pressed(&mut self, connection: &mut Connection<'_, S>) {
+        let core = &mut self.core;
+        let link = &mut Link { connection, core };
         for stream in &mut self.streams {
             // There is no last piece among them.
-            let _passed = stream.pass_piece(connection, crate::upload::When::Short);
+            let _passed = stream.pass_piece(link, crate::upload::When::Short);
         }
     }
 }

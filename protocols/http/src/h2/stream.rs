@@ -11,16 +11,17 @@
 //!   thrown away until its end, for as long as a connection lingers (RFC 9113 section 8.1).
 //! - S5: what is dropped here is ours or knows how to drop what a program has made.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use flatpath::{Job, Pace, Phase, Turn};
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
 
-use super::bounds::context;
+use super::flow::Flow;
+use super::link::Link;
 use super::send::Sending;
 use super::tunnel::Tunneled;
+use super::wire::Code;
 use crate::client_watch::Watched;
 use crate::encode::REFUSAL;
 use crate::fault::Fault;
@@ -36,15 +37,12 @@ use crate::{defer, refuse, time_out, upload, write};
 
 /// See the module.
 pub(crate) struct Stream<S: Service> {
-    pub(super) id: u32,
-    pub(super) respond: SendResponse<Bytes>,
+    pub(super) flow: Flow,
     pub(super) incoming: Option<Incoming>,
-    /// A body that nothing reads, or nothing yet, until its end.
-    pub(super) unread: Option<RecvStream>,
     /// Since when the answer is sent, while more comes of the body.
     lingers_since: Option<Duration>,
-    /// The client's side of a tunnel that is asked for.
-    pub(super) asked_tunnel: Option<RecvStream>,
+    /// A tunnel is asked for, and the client has said this to it already.
+    pub(super) asked_tunnel: Option<VecDeque<Bytes>>,
     pub(super) tunneled: Option<Box<Tunneled>>,
     pub(super) job: Home<S>,
     pub(super) sending: Option<Sending>,
@@ -75,24 +73,18 @@ pub(super) enum Home<S: Service> {
     Here(Job<Http<S>>),
 }
 
-/// A body that arrives.
+/// A body that arrives, until its stream has.
 pub(super) struct Incoming {
-    pub(super) body: RecvStream,
     pub(super) pending: Box<PendingBody>,
-    /// Has arrived, and found no memory.
-    pub(super) waiting: Option<Bytes>,
     /// Bytes that were taken, and that the client may not send anew yet.
     pub(super) unreleased: usize,
-    pub(super) is_ended: bool,
 }
 
 impl<S: Service> Stream<S> {
-    pub(super) fn new(respond: SendResponse<Bytes>, body: Option<RecvStream>, turn: Turn) -> Self {
+    pub(super) fn new(flow: Flow, turn: Turn) -> Self {
         Self {
-            id: respond.stream_id().as_u32(),
-            respond,
+            flow,
             incoming: None,
-            unread: body,
             lingers_since: None,
             asked_tunnel: None,
             tunneled: None,
@@ -107,6 +99,12 @@ impl<S: Service> Stream<S> {
             awaited: None,
             watched: None,
         }
+    }
+
+    /// Whether a body arrives that nothing reads, or nothing yet.
+    pub(super) fn is_unread(&self) -> bool {
+        let is_read = self.incoming.is_some() || self.tunneled.is_some();
+        !self.flow.is_received && !is_read && self.asked_tunnel.is_none()
     }
 
     /// The terms of its request for its job; see `read::agree`.
@@ -136,7 +134,7 @@ impl<S: Service> Stream<S> {
 
     /// Whether there is nothing more to do.
     pub(super) fn is_over(&self) -> bool {
-        let is_done = self.is_cut || self.sent.is_complete && self.unread.is_none();
+        let is_done = self.is_cut || self.sent.is_complete && !self.is_unread();
         is_done && !matches!(self.job, Home::Away)
     }
 
@@ -147,12 +145,12 @@ impl<S: Service> Stream<S> {
 
     /// Whether it waits for more of its request's body.
     pub(super) fn is_arriving(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|it| !it.is_ended) && !self.is_cut
+        self.incoming.is_some() && !self.flow.is_received && !self.is_cut
     }
 
     /// Whether the answer is sent, and what its client still sends is thrown away.
     fn lingers(&self) -> bool {
-        self.sent.is_complete && self.unread.is_some()
+        self.sent.is_complete && self.is_unread()
     }
 
     /// What it waits for of its client. A client that has no window to send in is not waited for.
@@ -207,7 +205,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// That time is over.
-    pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn expired(&mut self, connection: &mut Link<'_, '_, S>) {
         if let Some(awaited) = self.awaited.take() {
             // Otherwise it runs, or is on its way back.
             if let Some(job) = connection.withdraw(awaited.ticket) {
@@ -225,9 +223,9 @@ impl<S: Service> Stream<S> {
             return self.resume_deferred(connection);
         }
         if self.lingers() {
-            // `h2` resets the stream without an error then.
-            self.unread = None;
-            return;
+            // RFC 9113 8.1: "the server MAY request that the client abort transmission of a request
+            // without error by sending a RST_STREAM with an error code of NO_ERROR".
+            return self.reset(connection, Code::NoError);
         }
         match self.phase {
             Phase::Body => self.fault(connection, Fault::BodyTimeout),
@@ -236,13 +234,13 @@ impl<S: Service> Stream<S> {
                 self.call_tunnel(connection, |tunnel, stream| tunnel.expired(stream, phase));
             }
             // It opens no window.
-            _ => self.reset(connection, Reason::CANCEL),
+            _ => self.reset(connection, Code::Cancel),
         }
         self.pace = Pace::begin(connection.turn());
     }
 
     /// A worker has the job from now on.
-    pub(super) fn dispatch(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+    pub(super) fn dispatch(&mut self, connection: &mut Link<'_, '_, S>, job: Job<Http<S>>) {
         self.job = Home::Away;
         self.awaited = defer::send(connection, job);
     }
@@ -250,7 +248,7 @@ impl<S: Service> Stream<S> {
     /// Answers a job without a worker, unless its client wants no answer any more.
     fn answer_late(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         mut job: Job<Http<S>>,
         response: Response,
     ) {
@@ -262,7 +260,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// A job waits for a response that is made elsewhere, or continues if that is there.
-    pub(super) fn defer(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    pub(super) fn defer(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
         if !connection.lasts(&mut job) {
             write::recycle(connection, job);
             return self.refuse(connection);
@@ -272,7 +270,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// A job whose response is there goes to a worker.
-    pub(super) fn resume_deferred(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn resume_deferred(&mut self, connection: &mut Link<'_, '_, S>) {
         if let Home::Here(job) = &mut self.job
             && job.is_deferred()
             && defer::is_ready(connection, job)
@@ -286,38 +284,28 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Looks whether the client has reset the stream.
-    pub(super) fn find_reset(&mut self, connection: &mut Connection<'_, S>) {
-        if self.is_cut || self.sent.is_complete {
-            return;
-        }
-        let reset = match &mut self.sending {
-            Some(sending) => sending.stream.poll_reset(&mut context()),
-            None => self.respond.poll_reset(&mut context()),
-        };
-        if reset.is_ready() {
+    /// Ends the stream before its end, for this reason.
+    pub(super) fn reset(&mut self, connection: &mut Link<'_, '_, S>, code: Code) {
+        if !self.is_cut {
+            self.is_refused = true;
+            connection.core.put_reset(self.flow.id, code);
             self.cut(connection);
         }
     }
 
-    /// Ends the stream before its end, for this reason.
-    pub(super) fn reset(&mut self, connection: &mut Connection<'_, S>, reason: Reason) {
+    /// Its client has reset it.
+    pub(super) fn cut_by_client(&mut self, connection: &mut Link<'_, '_, S>) {
         if !self.is_cut {
-            self.is_refused = true;
-            match &mut self.sending {
-                Some(sending) => sending.stream.send_reset(reason),
-                None => self.respond.send_reset(reason),
-            }
             self.cut(connection);
         }
     }
 
     /// The stream is gone: drops what there is of it, but for a job that is with a worker.
-    pub(super) fn cut(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn cut(&mut self, connection: &mut Link<'_, '_, S>) {
         self.is_cut = true;
+        self.give_window_back(connection);
         (self.watched, self.awaited) = (None, None);
-        (self.sending, self.unread) = (None, None);
-        (self.tunneled, self.asked_tunnel) = (None, None);
+        self.sending = None;
         match std::mem::take(&mut self.job) {
             Home::Nothing => self.drop_body(connection),
             Home::Away => {
@@ -332,8 +320,22 @@ impl<S: Service> Stream<S> {
         }
     }
 
+    /// What has come and was not taken is not: others of the connection may send as much.
+    fn give_window_back(&mut self, connection: &mut Link<'_, '_, S>) {
+        let unreleased = self.incoming.as_mut().map(|it| &mut it.unreleased);
+        let mut bytes = unreleased.map_or(0, std::mem::take);
+        if let Some(early) = self.asked_tunnel.take() {
+            bytes += early.iter().map(Bytes::len).sum::<usize>();
+        }
+        if let Some(tunneled) = self.tunneled.take() {
+            bytes += tunneled.input_bytes();
+        }
+        connection.core.release(None, bytes);
+    }
+
     /// The upload of this job is never complete; its sink may want what arrived.
-    pub(super) fn abandon(&mut self, connection: &mut Connection<'_, S>, job: Job<Http<S>>) {
+    pub(super) fn abandon(&mut self, connection: &mut Link<'_, '_, S>, job: Job<Http<S>>) {
+        self.give_window_back(connection);
         let pending = self.incoming.take().map(|incoming| incoming.pending);
         self.job = match upload::pass_remainder(connection, job, pending) {
             true => Home::Away,
@@ -342,27 +344,21 @@ impl<S: Service> Stream<S> {
     }
 
     /// No more is read of the body (S4).
-    pub(super) fn drop_body(&mut self, connection: &mut Connection<'_, S>) {
-        let Some(mut incoming) = self.incoming.take() else {
-            return;
-        };
-        if !incoming.is_ended && !self.is_cut {
-            let waiting = incoming.waiting.take().map_or(0, |data| data.len());
-            incoming.unreleased += waiting;
-            incoming.release();
-            self.unread = Some(incoming.body);
+    pub(super) fn drop_body(&mut self, connection: &mut Link<'_, '_, S>) {
+        if let Some(mut incoming) = self.incoming.take() {
+            incoming.release(connection, &mut self.flow);
+            connection.thread.recycle_pending_body(incoming.pending);
         }
-        connection.thread.recycle_pending_body(incoming.pending);
     }
 
     /// Answers what cannot be served, or cuts off what is with a worker.
-    pub(super) fn fault(&mut self, connection: &mut Connection<'_, S>, fault: Fault) {
+    pub(super) fn fault(&mut self, connection: &mut Link<'_, '_, S>, fault: Fault) {
         connection.count_refusal(fault as usize);
         if let Some(record) = &mut self.record {
             record.refused(fault.reason());
         }
         if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
-            return self.reset(connection, Reason::CANCEL);
+            return self.reset(connection, Code::Cancel);
         }
         self.drop_body(connection);
         let reply = refuse::fault_reply(connection, fault);
@@ -370,13 +366,14 @@ impl<S: Service> Stream<S> {
     }
 
     /// There is no room for the request: its client may try again.
-    pub(super) fn refuse(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn refuse(&mut self, connection: &mut Link<'_, '_, S>) {
         self.drop_body(connection);
         self.reply(connection, Outgoing::words(REFUSAL));
     }
 
     /// The stream is over, or its connection: drops all, and writes the line of the access log.
-    pub(super) fn end(mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn end(mut self, connection: &mut Link<'_, '_, S>) {
+        self.give_window_back(connection);
         match std::mem::take(&mut self.job) {
             Home::Here(job) if job.is_receiving() => self.abandon(connection, job),
             Home::Here(job) => write::recycle(connection, job),

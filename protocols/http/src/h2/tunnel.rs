@@ -9,16 +9,13 @@
 //! - T2: one thing of a tunnel is with a worker at a time (`Home::Away`).
 
 use std::collections::VecDeque;
-use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use flatpath::{Received, Stall};
-use h2::RecvStream;
 
-use super::bounds::context;
+use super::link::Link;
 use super::stream::{Home, Stream};
 use crate::service::Service;
-use crate::state::Connection;
 use crate::tunnel::{Tunnel, TunnelEnd, TunnelStream, TunnelWork, Wishes};
 use crate::write;
 
@@ -26,79 +23,54 @@ use crate::write;
 pub(super) struct Tunneled {
     tunnel: Box<dyn Tunnel>,
     pub(super) wishes: Wishes,
-    body: RecvStream,
     /// What it has left; the first of it is the beginning of more where `needs_more`.
     input: VecDeque<Bytes>,
     needs_more: bool,
+    /// It takes no more now, for this.
+    stall: Option<Stall>,
     is_ended: bool,
 }
 
-/// The next of the input.
-enum Next {
-    Data(Bytes),
-    End,
-    Nothing,
-    Reset,
-}
-
 impl Tunneled {
-    pub(super) fn new(tunnel: Box<dyn Tunnel>, body: RecvStream) -> Tunneled {
+    /// What was said to it before it began comes first.
+    pub(super) fn new(tunnel: Box<dyn Tunnel>, input: VecDeque<Bytes>) -> Tunneled {
         Tunneled {
             tunnel,
             wishes: Wishes::default(),
-            body,
-            input: VecDeque::new(),
+            input,
             needs_more: false,
+            stall: None,
             is_ended: false,
         }
     }
 
-    /// What was kept comes first, behind the beginning that waits for it.
-    fn next(&mut self) -> Next {
-        let part = match self.needs_more {
-            true => self.input.pop_front(),
-            false => None,
-        };
-        let next = match self.input.pop_front() {
-            Some(data) => Next::Data(data),
-            None if self.is_ended => Next::Nothing,
-            None => match self.body.poll_data(&mut context()) {
-                Poll::Pending => Next::Nothing,
-                Poll::Ready(Some(Ok(data))) => Next::Data(data),
-                Poll::Ready(None) => Next::End,
-                Poll::Ready(Some(Err(_))) => Next::Reset,
-            },
-        };
-        match (part, next) {
-            (Some(part), Next::Data(data)) => {
-                self.needs_more = false;
-                let mut joined = BytesMut::with_capacity(part.len() + data.len());
-                joined.extend_from_slice(&part);
-                joined.extend_from_slice(&data);
-                Next::Data(joined.freeze())
-            }
-            (Some(part), other) => {
-                self.input.push_front(part);
-                other
-            }
-            (None, next) => next,
-        }
+    /// What its connection has to wait for before it takes more.
+    fn waits(&mut self) -> Option<Stall> {
+        let stall = self.stall.take();
+        stall.filter(|on| matches!(on, Stall::Jobs | Stall::Memory))
     }
 
-    /// Keeps what has arrived, charged (T1), while the tunnel takes nothing.
-    fn keep<S: Service>(&mut self, connection: &mut Connection<'_, S>) -> Result<(), Stall> {
-        while !self.is_ended
-            && let Poll::Ready(Some(Ok(data))) = self.body.poll_data(&mut context())
-        {
-            match connection.io.hold(Bytes::copy_from_slice(&data)) {
-                Ok(held) => self.input.push_back(held),
-                Err(data) => {
-                    self.input.push_back(data);
-                    return Err(Stall::Memory);
-                }
-            }
+    /// Bytes that it has not taken.
+    pub(super) fn input_bytes(&self) -> usize {
+        self.input.iter().map(Bytes::len).sum()
+    }
+
+    /// What was kept, with the beginning that waits for it.
+    fn next(&mut self) -> Option<Bytes> {
+        if !self.needs_more {
+            return self.input.pop_front();
         }
-        Ok(())
+        let more = self.input.len() > 1;
+        let (part, next) = more.then(|| (self.input.pop_front(), self.input.pop_front()))?;
+        self.needs_more = false;
+        Some(
+            [part, next]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .concat()
+                .into(),
+        )
     }
 }
 
@@ -106,7 +78,7 @@ impl<S: Service> Stream<S> {
     /// Calls the tunnel, and sends to a worker what it has for one.
     pub(super) fn call_tunnel<T>(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         act: impl FnOnce(&mut dyn Tunnel, &mut TunnelStream<'_, '_>) -> T,
     ) -> Option<T> {
         let is_working = matches!(self.job, Home::Away);
@@ -127,7 +99,7 @@ impl<S: Service> Stream<S> {
         let work = tunneled.wishes.work.take();
         match (job, work) {
             (Some(mut job), Some((work, is_heavy))) => {
-                job.begin_work(self.id, work);
+                job.begin_work(self.flow.id, work);
                 self.job = Home::Away;
                 match is_heavy {
                     true => connection.dispatch_after_others(job),
@@ -140,71 +112,111 @@ impl<S: Service> Stream<S> {
         Some(result)
     }
 
-    /// Gives the tunnel what has arrived. True: `h2` has something to write.
+    /// Takes what has arrived, all of it or nothing: gives it to the tunnel, or keeps it (T1).
     ///
     /// # Errors
     /// There is no job or no memory for it: what the connection has to wait for.
-    pub(super) fn receive_tunnel(
+    pub(super) fn take_tunnel_data(
         &mut self,
-        connection: &mut Connection<'_, S>,
-    ) -> Result<bool, Stall> {
-        let mut has_news = false;
+        connection: &mut Link<'_, '_, S>,
+        data: &[u8],
+    ) -> Result<(), Stall> {
+        let end = self.tunneled.as_ref().map(|it| it.wishes.end);
+        if end.flatten().is_some() {
+            connection.core.release(Some(&mut self.flow), data.len());
+            return Ok(());
+        }
+        let is_first = self.tunneled.as_ref().is_some_and(|it| it.input.is_empty());
+        let taken = match is_first {
+            true => self.offer(connection, data),
+            false => 0,
+        };
+        if is_first
+            && taken == 0
+            && let Some(tunneled) = &mut self.tunneled
+            && let Some(on) = tunneled.waits()
+        {
+            return Err(on);
+        }
+        let left = &data[taken..];
+        let kept = match left {
+            [] => return Ok(()),
+            left => Bytes::copy_from_slice(left),
+        };
+        let kept = match (connection.io.hold(kept), is_first) {
+            (Ok(held), _) => held,
+            // The tunnel has seen it: it is less than a frame.
+            (Err(data), true) => data,
+            (Err(_), false) => return Err(Stall::Memory),
+        };
+        let input = match (&mut self.tunneled, &mut self.asked_tunnel) {
+            (Some(tunneled), _) => &mut tunneled.input,
+            (None, Some(early)) => early,
+            (None, None) => return Ok(()),
+        };
+        match is_first {
+            // What has come meanwhile is nothing: a tunnel is called by its own thread.
+            true => input.push_front(kept),
+            false => input.push_back(kept),
+        }
+        Ok(())
+    }
+
+    /// Offers bytes to the tunnel. Returns how many it has consumed.
+    fn offer(&mut self, connection: &mut Link<'_, '_, S>, data: &[u8]) -> usize {
+        let turn = connection.turn();
+        self.pace.received(data.len(), turn, connection.limits());
+        let received = self.call_tunnel(connection, |tunnel, stream| tunnel.received(stream, data));
+        let (consumed, stall) = match received {
+            Some(Received::NeedMore { consumed }) => (consumed, None),
+            Some(Received::Blocked { consumed, on }) => (consumed, Some(on)),
+            Some(Received::Consumed) | None => (data.len(), None),
+        };
+        connection.core.release(Some(&mut self.flow), consumed);
+        if let Some(tunneled) = &mut self.tunneled {
+            tunneled.needs_more = stall.is_none() && consumed < data.len();
+            tunneled.stall = stall;
+        }
+        if stall == Some(Stall::Turn) {
+            connection.handle().wake();
+        }
+        consumed
+    }
+
+    /// Gives the tunnel what was kept for it, and the end after the last of it.
+    ///
+    /// # Errors
+    /// As [`Stream::take_tunnel_data`].
+    pub(super) fn receive_tunnel(&mut self, connection: &mut Link<'_, '_, S>) -> Result<(), Stall> {
         while !self.is_cut
             && let Some(tunneled) = &mut self.tunneled
             && tunneled.wishes.end.is_none()
         {
-            let data = match tunneled.next() {
-                Next::Data(data) => data,
-                Next::Nothing => break,
-                Next::Reset => {
-                    self.cut(connection);
-                    return Ok(true);
-                }
-                Next::End => {
+            let Some(data) = tunneled.next() else {
+                let is_end = self.flow.is_received && !tunneled.is_ended;
+                if is_end {
                     tunneled.is_ended = true;
                     self.call_tunnel(connection, |tunnel, stream| tunnel.input_ended(stream));
-                    break;
                 }
+                break;
             };
-            let turn = connection.turn();
-            self.pace.received(data.len(), turn, connection.limits());
-            let received =
-                self.call_tunnel(connection, |tunnel, stream| tunnel.received(stream, &data));
-            let (consumed, stall) = match received {
-                Some(Received::NeedMore { consumed }) => (consumed, None),
-                Some(Received::Blocked { consumed, on }) => (consumed, Some(on)),
-                Some(Received::Consumed) | None => (data.len(), None),
-            };
+            let taken = self.offer(connection, &data);
             let Some(tunneled) = &mut self.tunneled else {
                 break;
             };
-            has_news |= consumed > 0;
-            let _opened = tunneled.body.flow_control().release_capacity(consumed);
-            let left = data.slice(consumed..);
-            if !left.is_empty() {
-                tunneled.needs_more = stall.is_none();
-                tunneled.input.push_front(left);
+            if taken < data.len() {
+                tunneled.input.push_front(data.slice(taken..));
             }
-            match stall {
-                None => {}
-                Some(on @ (Stall::Jobs | Stall::Memory)) => {
-                    tunneled.keep(connection)?;
-                    return Err(on);
-                }
-                Some(on) => {
-                    if on == Stall::Turn {
-                        connection.handle().wake();
-                    }
-                    tunneled.keep(connection)?;
-                    break;
-                }
+            if tunneled.stall.is_some() {
+                break;
             }
         }
-        Ok(has_news)
+        let waits = self.tunneled.as_mut().and_then(|it| it.waits());
+        waits.map_or(Ok(()), Err)
     }
 
     /// The next that the tunnel sends. `None`: nothing now, or its stream has ended.
-    pub(super) fn next_of_tunnel(&mut self, connection: &mut Connection<'_, S>) -> Option<Bytes> {
+    pub(super) fn next_of_tunnel(&mut self, connection: &mut Link<'_, '_, S>) -> Option<Bytes> {
         let next = |stream: &mut Self| stream.tunneled.as_mut()?.wishes.output.pop_front();
         if let Some(bytes) = next(self) {
             return Some(bytes);
@@ -230,7 +242,7 @@ impl<S: Service> Stream<S> {
     /// What a worker had of the tunnel is back.
     pub(super) fn tunnel_finished(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         work: Box<dyn TunnelWork>,
     ) {
         let mut work = Some(work);
@@ -248,11 +260,11 @@ impl<S: Service> Stream<S> {
     /// The tunnel begins: its reply is on its way.
     pub(super) fn begin_tunnel(
         &mut self,
-        connection: &mut Connection<'_, S>,
+        connection: &mut Link<'_, '_, S>,
         tunnel: Box<dyn Tunnel>,
-        body: RecvStream,
+        early: VecDeque<Bytes>,
     ) {
-        self.tunneled = Some(Box::new(Tunneled::new(tunnel, body)));
+        self.tunneled = Some(Box::new(Tunneled::new(tunnel, early)));
         self.call_tunnel(connection, |tunnel, stream| tunnel.connected(stream));
         if connection.draining() {
             self.call_tunnel(connection, |tunnel, stream| tunnel.draining(stream));

@@ -28,7 +28,7 @@ fn server(conditions: Conditions) -> TestServer {
 
 #[test]
 fn sim_streams_that_were_reset_count_while_workers_have_their_jobs() {
-    // A few, so that `h2` takes each of them for a request before it is reset.
+    // A few, so that each of them is a request before it is reset.
     const ROUND: u32 = 16;
     each_seed(SEEDS, |seed| {
         let mut server = server(Conditions::calm(seed));

@@ -3,8 +3,7 @@
 //! and some more.
 //!
 //! Sections are those of RFC 9113, or of the RFC that they name: RFC 7541 (HPACK), RFC 8441
-//! (extended CONNECT) and RFC 9110 (HTTP). Where what comes is not what a section wants, the table
-//! has both, and the reason.
+//! (extended CONNECT), RFC 9110 (HTTP) and RFC 9218 (priorities).
 
 use std::collections::BTreeMap;
 
@@ -19,11 +18,10 @@ use crate::h2_frames::{
 };
 
 /// Cases that all begin in one way (`greeted`, `bare`), each with its section, what is said in
-/// words and in frames, and what must come; then, if something else comes, that and why.
+/// words and in frames, and what must come.
 macro_rules! table {
-    ($begin:ident: $($section:literal $name:literal: $said:expr => $must:expr
-        $(, but $comes:expr, $why:expr)?;)*) => {
-        vec![$($begin($section, $name, &$said, $must)$(.instead($comes, $why))?),*]
+    ($begin:ident: $($section:literal $name:literal: $said:expr => $must:expr;)*) => {
+        vec![$($begin($section, $name, &$said, $must)),*]
     };
 }
 
@@ -39,12 +37,6 @@ const CLOSED: Reason = Reason::STREAM_CLOSED;
 const FRAME_SIZE: Reason = Reason::FRAME_SIZE_ERROR;
 const REFUSED: Reason = Reason::REFUSED_STREAM;
 const COMPRESSION: Reason = Reason::COMPRESSION_ERROR;
-
-/// What comes of a frame that `h2` cannot read.
-const UNREAD: &[Heard] = &[End(PROTOCOL)];
-
-/// Why that is not always the error of the RFC. The connection ends in any case.
-const CODE: &str = "h2 has one error for all that it cannot read";
 
 /// What the client asks last, to see that the connection lives.
 const LAST_WORDS: [u8; 8] = *b"is there";
@@ -85,8 +77,6 @@ struct Case {
     /// The first part as the connection begins, each further one when nothing moves any more.
     said: Vec<Vec<u8>>,
     must: Vec<Heard>,
-    /// What comes instead, and why.
-    instead: Option<(Vec<Heard>, &'static str)>,
 }
 
 /// From the connection's first byte on.
@@ -96,7 +86,6 @@ fn bare(section: &'static str, name: &'static str, said: &[Vec<u8>], must: &[Hea
         name,
         said: said.to_vec(),
         must: must.to_vec(),
-        instead: None,
     }
 }
 
@@ -109,11 +98,6 @@ fn greeted(section: &'static str, name: &'static str, said: &[Vec<u8>], must: &[
 }
 
 impl Case {
-    fn instead(mut self, comes: &[Heard], why: &'static str) -> Case {
-        self.instead = Some((comes.to_vec(), why));
-        self
-    }
-
     /// What is wrong with what the client hears.
     fn run(&self, seed: u64) -> Option<String> {
         let router = Router::new()
@@ -135,8 +119,7 @@ impl Case {
             Some(rest) => vec![Http1(decimal(&rest[..3]))],
             None => heard(&whole_frames(&bytes), is_open),
         };
-        let comes = self.instead.as_ref().map_or(&self.must, |(comes, _)| comes);
-        let mut expected = comes.clone();
+        let mut expected = self.must.clone();
         expected.extend(is_open.then_some(Pong(LAST_WORDS)));
         if heard != expected {
             return Some(format!("{heard:?} and not {expected:?}"));
@@ -208,39 +191,15 @@ fn reason(error: &[u8]) -> Reason {
     u32::from_be_bytes(*error).into()
 }
 
-/// The status that a header block begins with (RFC 7541 section 6), after a new size of the table.
+/// The status that a header block begins with (RFC 7541 section 6).
 fn status(block: &[u8]) -> u16 {
     match block {
-        [0x20, rest @ ..] => status(rest),
         // Of the static table.
         [index @ 0x88..=0x8e, ..] => [200, 204, 206, 304, 400, 404, 500][usize::from(index - 0x88)],
-        [0x48, length, rest @ ..] if length & 0x80 != 0 => {
-            huffman_decimal(&rest[..usize::from(length & 0x7f)])
-        }
+        // Its name is.
+        [0x08, 3, digits @ ..] => decimal(&digits[..3]),
         _ => panic!("a status of {block:x?}"),
     }
-}
-
-/// A number of three digits in the code of RFC 7541 appendix B: 0 to 2 have five bits and count
-/// from 0, 3 to 9 have six and count from 25.
-fn huffman_decimal(code: &[u8]) -> u16 {
-    let bits = code
-        .iter()
-        .flat_map(|byte| (0..8).rev().map(move |at| u16::from(byte >> at & 1)));
-    let (mut digits, mut number, mut value, mut taken) = (0, 0, 0, 0);
-    for bit in bits {
-        (value, taken) = (value << 1 | bit, taken + 1);
-        let digit = match taken {
-            5 if value <= 2 => value,
-            6 => value - 25 + 3,
-            _ => continue,
-        };
-        if digits < 3 {
-            (digits, number) = (digits + 1, number * 10 + digit);
-        }
-        (value, taken) = (0, 0);
-    }
-    number
 }
 
 fn decimal(digits: &[u8]) -> u16 {
@@ -328,11 +287,6 @@ fn check(cases: &[Case]) {
             .collect();
         assert!(wrong.is_empty(), "\n{}", wrong.concat());
     });
-    for case in cases {
-        if let Some((comes, why)) = &case.instead {
-            assert!(*comes != case.must && !why.is_empty(), "{}", case.name);
-        }
-    }
 }
 
 /// The bounds that hold clients to them are told (sections 6.5.2 and RFC 8441 section 3).

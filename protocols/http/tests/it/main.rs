@@ -11,6 +11,7 @@ mod drops;
 mod events;
 mod extractors;
 mod h2;
+mod h2_beside;
 mod h2_bodies;
 mod h2_bounds;
 mod h2_client;

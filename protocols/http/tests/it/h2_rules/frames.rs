@@ -16,6 +16,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(settings_frames());
     cases.extend(settings_values());
     cases.extend(pings_and_goodbyes());
+    cases.extend(updates());
     cases.extend(windows());
     cases.extend(blocks_and_codes());
     cases
@@ -29,6 +30,14 @@ fn bodies() -> Vec<Case> {
         "6.1" "padding": [post(1), padded(b"\x03ab\0\0\0")] => &[Answer(1, 200, 2)];
         "6.1" "nothing but padding": [post(1), padded(b"\x03\0\0\0")] => &[Answer(1, 200, 0)];
         "6.1" "on no stream": [data(0, b"x")] => &[End(PROTOCOL)];
+        "6.1" "padding after the end": [post(1), padded(b"\x03ab\0\0\0"), get(3)]
+            => &[Answer(1, 200, 2), Answer(3, 200, 5)];
+        "6.1" "padding of an empty frame, then more":
+            [post(1), frame(DATA, PADDED, 1, b"\x02\0\0"), last_data(1, b"x")]
+            => &[Answer(1, 200, 1)];
+        "6.1" "padding of a stream that is closed":
+            [post(1), reset(1, Reason::CANCEL), padded(b"\x03ab\0\0\0"), get(3)]
+            => &[Reset(1, CLOSED), Answer(3, 200, 5)];
         "6.1" "padding as long as the frame": [post(1), padded(b"\x06abcde")] => &[End(PROTOCOL)];
         "6.1" "padding without its length": [post(1), padded(b"")] => &[End(PROTOCOL)];
     }
@@ -52,7 +61,7 @@ fn heads() -> Vec<Case> {
         "6.2" "on no stream": [get(0)] => &[End(PROTOCOL)];
         "6.2" "padding longer than the frame": [head(PADDED, &[b"\x10", GET])] => &[End(PROTOCOL)];
         "6.2" "no room for its priority": [head(PRIORITY_FLAG, &[b"\0\0"])]
-            => &[End(FRAME_SIZE)], but UNREAD, CODE;
+            => &[End(FRAME_SIZE)];
     }
 }
 
@@ -64,12 +73,12 @@ fn priorities_and_resets() -> Vec<Case> {
             [priority(1, &[0, 0, 0, 0, 7]), get(1)] => &[Answer(1, 200, 5)];
         "6.3" "on no stream": [priority(0, &[0, 0, 0, 0, 7])] => &[End(PROTOCOL)];
         "6.3" "of four bytes": [post(1), priority(1, &[0; 4])]
-            => &[Reset(1, FRAME_SIZE)], but UNREAD, CODE;
+            => &[Reset(1, FRAME_SIZE)];
         "6.4" "of a request": [post(1), reset(1, Reason::CANCEL), get(3)] => &[Answer(3, 200, 5)];
         "6.4" "on no stream": [reset(0, Reason::CANCEL)] => &[End(PROTOCOL)];
         "6.4" "of an idle stream": [reset(1, Reason::CANCEL)] => &[End(PROTOCOL)];
-        "6.4" "of three bytes": [reset_of(&[0; 3])] => &[End(FRAME_SIZE)], but UNREAD, CODE;
-        "6.4" "of five bytes": [reset_of(&[0; 5])] => &[End(FRAME_SIZE)], but UNREAD, CODE;
+        "6.4" "of three bytes": [reset_of(&[0; 3])] => &[End(FRAME_SIZE)];
+        "6.4" "of five bytes": [reset_of(&[0; 5])] => &[End(FRAME_SIZE)];
     }
 }
 
@@ -77,11 +86,11 @@ fn settings_frames() -> Vec<Case> {
     let of = |flags, stream, payload: &[u8]| [frame(SETTINGS, flags, stream, payload)];
     table! { greeted:
         "6.5" "an answer that is not empty": of(ACK, 0, &[0])
-            => &[End(FRAME_SIZE)], but UNREAD, CODE;
+            => &[End(FRAME_SIZE)];
         "6.5" "of a stream": of(0, 1, &[]) => &[End(PROTOCOL)];
-        "6.5" "a part of a setting": of(0, 0, &[0, 3, 0]) => &[End(FRAME_SIZE)], but UNREAD, CODE;
+        "6.5" "a part of a setting": of(0, 0, &[0, 3, 0]) => &[End(FRAME_SIZE)];
         "6.5" "a setting and a part of one":
-            of(0, 0, &[0, 3, 0, 0, 0, 9, 0]) => &[End(FRAME_SIZE)], but UNREAD, CODE;
+            of(0, 0, &[0, 3, 0, 0, 0, 9, 0]) => &[End(FRAME_SIZE)];
         "6.5.3" "one after the other": [settings(&[]), settings(&[(3, 100)])] => &[];
         "6.5.3" "the same setting twice":
             [settings(&[(INITIAL_WINDOW, 100), (INITIAL_WINDOW, 1)]), get(1)] => &[Part(1, 1)];
@@ -101,7 +110,7 @@ fn settings_values() -> Vec<Case> {
             [settings(&[(3, 0)]), get(1)] => &[Answer(1, 200, 5)];
         "6.5.2" "the largest INITIAL_WINDOW_SIZE": one(INITIAL_WINDOW, WINDOW_MAX) => &[];
         "6.5.2" "a larger INITIAL_WINDOW_SIZE":
-            one(INITIAL_WINDOW, WINDOW_MAX + 1) => &[End(FLOW_CONTROL)], but UNREAD, CODE;
+            one(INITIAL_WINDOW, WINDOW_MAX + 1) => &[End(FLOW_CONTROL)];
         "6.5.2" "the least MAX_FRAME_SIZE": one(frame_bytes, 1 << 14) => &[];
         "6.5.2" "a lesser MAX_FRAME_SIZE": one(frame_bytes, (1 << 14) - 1) => &[End(PROTOCOL)];
         "6.5.2" "the largest MAX_FRAME_SIZE": one(frame_bytes, (1 << 24) - 1) => &[];
@@ -120,13 +129,24 @@ fn pings_and_goodbyes() -> Vec<Case> {
         "6.7" "a question": ping(0, 0, b"question") => &[Pong(*b"question")];
         "6.7" "an answer to nothing": ping(ACK, 0, b"answer..") => &[];
         "6.7" "of a stream": ping(0, 1, &[0; 8]) => &[End(PROTOCOL)];
-        "6.7" "of seven bytes": ping(0, 0, &[0; 7]) => &[End(FRAME_SIZE)], but UNREAD, CODE;
-        "6.7" "of nine bytes": ping(0, 0, &[0; 9]) => &[End(FRAME_SIZE)], but UNREAD, CODE;
+        "6.7" "of seven bytes": ping(0, 0, &[0; 7]) => &[End(FRAME_SIZE)];
+        "6.7" "of nine bytes": ping(0, 0, &[0; 9]) => &[End(FRAME_SIZE)];
         "6.8" "of a stream": [goodbye(1)] => &[End(PROTOCOL)];
-        "6.8" "too short": [frame(GOAWAY, 0, 0, &[0; 7])] => &[End(FRAME_SIZE)], but UNREAD, CODE;
+        "6.8" "too short": [frame(GOAWAY, 0, 0, &[0; 7])] => &[End(FRAME_SIZE)];
         "6.8" "with a request under way":
             [[post(1), goodbye(0)].concat(), last_data(1, b"x")]
             => &[Answer(1, 200, 1), End(Reason::NO_ERROR)];
+    }
+}
+
+/// RFC 9218 section 7.1.
+fn updates() -> Vec<Case> {
+    let update = |stream, payload: &[u8]| frame(0x10, 0, stream, payload);
+    table! { greeted:
+        "RFC 9218 7.1" "of a stream that is to come":
+            [update(0, b"\0\0\0\x01u=1,i"), get(1)] => &[Answer(1, 200, 5)];
+        "RFC 9218 7.1" "on a stream": [update(1, b"\0\0\0\x01u=1")] => &[End(PROTOCOL)];
+        "RFC 9218 7.1" "without its stream": [update(0, b"\0")] => &[End(FRAME_SIZE)];
     }
 }
 
@@ -135,11 +155,11 @@ fn windows() -> Vec<Case> {
     let fills = WINDOW_MAX - WINDOW;
     table! { greeted:
         "6.9" "nothing for the connection": [window(0, 0)] => &[End(PROTOCOL)];
-        "6.9" "nothing for a stream": [post(1), window(1, 0)] => &[End(PROTOCOL)];
+        "6.9" "nothing for a stream": [post(1), window(1, 0)] => &[Reset(1, PROTOCOL)];
         "6.9" "of three bytes": [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 1])]
-            => &[End(FRAME_SIZE)], but UNREAD, CODE;
+            => &[End(FRAME_SIZE)];
         "6.9" "of five bytes":
-            [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1, 0])] => &[End(FRAME_SIZE)], but UNREAD, CODE;
+            [frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1, 0])] => &[End(FRAME_SIZE)];
         "6.9.1" "a reply longer than its window": [initial(1), get(1)] => &[Part(1, 1)];
         "6.9.1" "a window as it opens":
             [initial(1), get(1), window(1, 2), window(1, 2)] => &[Answer(1, 200, 5)];

@@ -1,0 +1,287 @@
+//! The fields of a request's block as the head that the rest of the crate reads, without a copy:
+//! the rules of RFC 9113 sections 8.2 and 8.3, and those of targets, hosts and lengths that HTTP/1
+//! has as well.
+//!
+//! A request that is malformed (section 8.1.1) costs its stream. What a client may not have meant
+//! as it came is answered instead, as over HTTP/1: a host that is none or is there twice, white
+//! space around a value, a target of other characters, what is too long.
+//!
+//! Extended CONNECT (RFC 8441) is the `GET` with `Upgrade` that it stands for (section 5).
+
+use std::cell::Cell;
+
+use http::Version;
+use httparse::Header;
+
+use super::heads::is_of_connection;
+use super::hpack::{Field, FieldList};
+use crate::chars;
+use crate::fault::Fault;
+use crate::framing;
+use crate::head::Head;
+use crate::limits::{Limits, METHOD_BYTES_MAX};
+use crate::target::parse_target;
+
+/// Why a request is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// RFC 9113 8.1.1: "Malformed requests or responses that are detected MUST be treated as a
+    /// stream error of type PROTOCOL_ERROR."
+    Malformed,
+    /// It is answered.
+    Fault(Fault),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Refusal {
+        match fault {
+            // RFC 9113 8.1.1 is about lengths, too.
+            Fault::Length => Refusal::Malformed,
+            fault => Refusal::Fault(fault),
+        }
+    }
+}
+
+/// The pseudo-headers of a request (RFC 9113 section 8.3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked<'l> {
+    method: &'l str,
+    scheme: Option<&'l [u8]>,
+    authority: Option<&'l [u8]>,
+    path: Option<&'l [u8]>,
+    protocol: Option<&'l [u8]>,
+    /// What is wrong with its headers, if that is answered.
+    fault: Option<Fault>,
+}
+
+impl<'l> Asked<'l> {
+    /// Looks at all fields.
+    ///
+    /// # Errors
+    /// The request is malformed.
+    pub(super) fn of(list: &'l FieldList) -> Result<Asked<'l>, Refusal> {
+        let (mut asked, mut method, mut is_header) = (Asked::default(), None, false);
+        for (name, value) in list.iter() {
+            // 8.2.1: "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed
+            // (ASCII LF, 0x0a), or carriage return (ASCII CR, 0x0d) at any position."
+            if !chars::is_header_value(value) && !value.is_empty() {
+                return Err(Refusal::Malformed);
+            }
+            let place = match name {
+                b":method" => &mut method,
+                b":scheme" => &mut asked.scheme,
+                b":authority" => &mut asked.authority,
+                b":path" => &mut asked.path,
+                b":protocol" => &mut asked.protocol,
+                _ => {
+                    is_header = true;
+                    let fault = check_header(name, value)?;
+                    asked.fault = asked.fault.or(fault);
+                    continue;
+                }
+            };
+            // 8.3: "All pseudo-header fields MUST appear in a field block before all regular field
+            // lines." and "The same pseudo-header field name MUST NOT appear more than once".
+            if is_header || place.replace(value).is_some() {
+                return Err(Refusal::Malformed);
+            }
+        }
+        let method = method.filter(|method| chars::is_token_word(method));
+        let method = method.and_then(|method| std::str::from_utf8(method).ok());
+        asked.method = method.ok_or(Refusal::Malformed)?;
+        asked.check().ok_or(Refusal::Malformed)?;
+        Ok(asked)
+    }
+
+    /// Whether those are there that have to be, and no others.
+    fn check(&self) -> Option<()> {
+        let is_connect = self.method == "CONNECT";
+        let has_protocol = self.protocol.is_some();
+        let is_right = if is_connect && !has_protocol {
+            // 8.5: "The :scheme and :path pseudo-header fields MUST be omitted."
+            self.scheme.is_none() && self.path.is_none() && self.authority.is_some()
+        } else {
+            // RFC 8441 4: "the :method pseudo-header field ... CONNECT" has a protocol alone.
+            let is_known = is_connect == has_protocol;
+            // 8.3.1: "This pseudo-header field MUST NOT be empty for http or https URIs" and "the
+            // value '*'" is for OPTIONS.
+            let is_path = match self.path {
+                Some([b'/', ..]) => true,
+                Some(b"*") => self.method == "OPTIONS",
+                _ => false,
+            };
+            is_known && is_path && self.scheme.is_some()
+        };
+        is_right.then_some(())
+    }
+
+    /// Whether it asks for a tunnel.
+    pub(super) fn asks_tunnel(&self) -> bool {
+        self.protocol.is_some()
+    }
+
+    /// The target as it came.
+    ///
+    /// # Errors
+    /// It is no text.
+    pub(super) fn target(&self) -> Result<&'l str, Refusal> {
+        let target = std::str::from_utf8(self.path.unwrap_or_default());
+        target.map_err(|_| Refusal::Fault(Fault::Target))
+    }
+
+    /// The line of HTTP/1 that it would be, for the log.
+    pub(super) fn line(&self) -> Vec<u8> {
+        let target = self.path.or(self.authority).unwrap_or_default();
+        [self.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat()
+    }
+
+    /// The head that it is; `target`: without dot segments. `cookies`: where all of them are put
+    /// together. There are `slots` for each field and [`ADDED`] more.
+    ///
+    /// # Errors
+    /// What is wrong with it; [`Fault::DotSegments`]: they are to be removed.
+    pub(super) fn head<'a>(
+        &self,
+        (list, cookies): (&'a FieldList, Option<Field>),
+        target: &'a str,
+        slots: &'a mut [Header<'a>],
+        limits: &Limits,
+        known_host: &str,
+    ) -> Result<Head<'a>, Refusal>
+    where
+        'l: 'a,
+    {
+        if let Some(fault) = self.fault {
+            return Err(fault.into());
+        }
+        if self.method.len() > METHOD_BYTES_MAX {
+            return Err(Fault::MethodTooLong.into());
+        }
+        let (method, target, spelled) = match (self.protocol, self.method) {
+            (Some(_), _) => ("GET", target, self.target()?),
+            // It has no answer but this one.
+            (None, "CONNECT") => return Err(Fault::Tunnel.into()),
+            (None, method) => (method, target, self.target()?),
+        };
+        if spelled.len() > limits.target_bytes_max {
+            return Err(Fault::TargetTooLong.into());
+        }
+        let headers = self.headers((list, cookies), slots, limits)?;
+        let parsed = parse_target(method, target)?;
+        let message = framing::of_message(headers, Version::HTTP_2, known_host)?;
+        Ok(Head {
+            method,
+            target,
+            spelled,
+            form: parsed.form,
+            authority: message.host,
+            host_is_known: message.host_is_known,
+            path: parsed.path,
+            query: parsed.query,
+            version: Version::HTTP_2,
+            headers,
+            first: message.first,
+            framing: message.framing,
+            keep_alive: message.keep_alive,
+            asks_upgrade: message.asks_upgrade,
+            expect_continue: message.expect_continue,
+            bytes: list.text_bytes(),
+            mount: "",
+            route: None,
+            peer: None,
+            tls: None,
+            site: None,
+            notes: Cell::default(),
+        })
+    }
+
+    /// The headers that are not pseudo-headers, and those that these stand for.
+    fn headers<'a>(
+        &self,
+        (list, cookies): (&'a FieldList, Option<Field>),
+        slots: &'a mut [Header<'a>],
+        limits: &Limits,
+    ) -> Result<&'a [Header<'a>], Refusal>
+    where
+        'l: 'a,
+    {
+        let upgrade = self.protocol.map(|protocol| ("upgrade", protocol));
+        if self.protocol.is_some_and(|it| !chars::is_token_word(it)) {
+            return Err(Fault::HeaderValue.into());
+        }
+        let connection = upgrade.map(|_| ("connection", &b"Upgrade"[..]));
+        let host = self.authority.map(|authority| ("host", authority));
+        let added = [connection, upgrade, host].into_iter().flatten();
+        let joined = cookies.map(|field| ("cookie", list.at(field).1));
+        let (mut count, mut bytes) = (0, 0);
+        let mut put = |(name, value): (&'a str, &'a [u8])| {
+            bytes += name.len() + value.len() + LINE_BYTES;
+            if let Some(slot) = slots.get_mut(count) {
+                *slot = Header { name, value };
+            }
+            count += 1;
+        };
+        added.for_each(&mut put);
+        for (name, value) in list.iter() {
+            match name {
+                [b':', ..] => {}
+                b"cookie" if joined.is_some() => {}
+                b"host" if self.authority.is_some() => {
+                    if Some(value)
+                        .zip(self.authority)
+                        .is_some_and(|(one, other)| !one.eq_ignore_ascii_case(other))
+                    {
+                        return Err(Fault::HostTwice.into());
+                    }
+                }
+                name => {
+                    let name = std::str::from_utf8(name);
+                    put((name.map_err(|_| Refusal::Malformed)?, value));
+                }
+            }
+        }
+        joined.into_iter().for_each(&mut put);
+        debug_assert!(count <= slots.len(), "there is a place for each");
+        if bytes > limits.headers_bytes_max {
+            return Err(Fault::HeadersTooLong.into());
+        }
+        if count > limits.headers_max {
+            return Err(Fault::HeadersTooMany.into());
+        }
+        Ok(&slots[..count])
+    }
+}
+
+/// Headers that pseudo-headers stand for: `connection`, `upgrade` and `host`.
+pub(super) const ADDED: usize = 3;
+
+/// What a header's line has beside name and value, as the limits count.
+const LINE_BYTES: usize = ": \r\n".len();
+
+/// Looks at one header. Returns what is wrong with it and is answered.
+///
+/// # Errors
+/// The request is malformed.
+fn check_header(name: &[u8], value: &[u8]) -> Result<Option<Fault>, Refusal> {
+    // 8.2.1: "A field name MUST NOT contain characters in the ranges 0x00-0x20, 0x41-0x5a, or
+    // 0x7f-0xff"; 8.3: "Endpoints MUST treat a request or response that contains undefined or
+    // invalid pseudo-header fields as malformed".
+    let is_name = chars::is_token_word(name) && !name.iter().any(u8::is_ascii_uppercase);
+    // 8.2.2: "Any message containing connection-specific header fields MUST be treated as
+    // malformed", but for TE, "which ... MUST NOT contain any value other than 'trailers'".
+    let is_te = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
+    if !is_name || is_te || is_of_connection(name) {
+        return Err(Refusal::Malformed);
+    }
+    // 8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character".
+    Ok((value.trim_ascii().len() != value.len()).then_some(Fault::HeaderValue))
+}
+
+/// Whether these may come after a body (RFC 9113 section 8.1). They are dropped.
+pub(super) fn are_trailers(list: &FieldList) -> bool {
+    let is_right = |(name, value): (&[u8], &[u8])| {
+        let is_value = value.is_empty() || chars::is_header_value(value);
+        is_value && check_header(name, value).is_ok()
+    };
+    list.iter().all(is_right)
+}

@@ -1,0 +1,290 @@
+//! A block of fields to a list of them (RFC 7541 sections 3 and 6).
+//!
+//! | first bits | what it is                                 | section |
+//! |------------|--------------------------------------------|---------|
+//! | `1`        | a field of a table                         | 6.1     |
+//! | `01`       | a field that the table gets                | 6.2.1   |
+//! | `001`      | a size of the table, before any field      | 6.3     |
+//! | `0001`     | a field that no table may get, ever        | 6.2.3   |
+//! | `0000`     | a field that the table does not get        | 6.2.2   |
+//!
+//! A list has bounds. What is beyond them is read, because the table may get it, and not kept.
+//!
+//! Cost: one copy of each name and value. No allocation once the list's text has grown, but for the
+//! table of a client that has not heard yet that there is to be none.
+
+use super::Broken;
+use super::huffman;
+use super::table::{Dynamic, ENTRY_OVERHEAD_BYTES, STATIC_ENTRIES, TABLE_BYTES_MAX, of_static};
+
+/// Where a field's name and value are in the text of its list: one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    from: u32,
+    value_from: u32,
+    end: u32,
+}
+
+/// Fields in their order. Used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct FieldList {
+    text: Vec<u8>,
+    fields: Vec<Field>,
+    /// Of all there were, as RFC 9113 section 6.5.2 counts them.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl FieldList {
+    /// Empties it, for fields of so many bytes in all, as RFC 9113 section 6.5.2 counts them.
+    pub(crate) fn begin(&mut self, bytes_max: usize) {
+        self.text.clear();
+        self.fields.clear();
+        (self.bytes, self.bytes_max) = (0, bytes_max);
+    }
+
+    /// Whether there were more fields than it has.
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
+    /// How many fields it has.
+    pub(crate) fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| self.at(*field))
+    }
+
+    pub(crate) fn at(&self, field: Field) -> (&[u8], &[u8]) {
+        let [from, middle, end] = [field.from, field.value_from, field.end].map(|at| at as usize);
+        (&self.text[from..middle], &self.text[middle..end])
+    }
+
+    /// The bytes of all names and values.
+    pub(crate) fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Puts the values of all fields of a name together, as one value that is beside them; `None`
+    /// if there are not several.
+    pub(crate) fn join(&mut self, name: &[u8], between: &[u8]) -> Option<Field> {
+        let is_such = |list: &Self, field: Field| list.at(field).0 == name;
+        let such = self.fields.iter().filter(|field| is_such(self, **field));
+        if such.count() < 2 {
+            return None;
+        }
+        let from = self.text.len();
+        self.text.extend_from_slice(name);
+        let value_from = self.text.len();
+        for at in 0..self.fields.len() {
+            let field = self.fields[at];
+            if is_such(self, field) {
+                if self.text.len() > value_from {
+                    self.text.extend_from_slice(between);
+                }
+                let value = field.value_from as usize..field.end as usize;
+                self.text.extend_from_within(value);
+            }
+        }
+        let [from, value_from, end] = [from, value_from, self.text.len()].map(|at| at as u32);
+        Some(Field {
+            from,
+            value_from,
+            end,
+        })
+    }
+
+    /// The text from here on is a field, whose value begins there; it stays if there is room.
+    fn keep(&mut self, from: usize, value_from: usize) {
+        let end = self.text.len();
+        self.bytes += end - from + ENTRY_OVERHEAD_BYTES;
+        if self.is_over() {
+            return self.text.truncate(from);
+        }
+        let [from, value_from, end] = [from, value_from, end].map(|at| at as u32);
+        self.fields.push(Field {
+            from,
+            value_from,
+            end,
+        });
+    }
+
+    /// Takes memory back that a long list took.
+    pub(crate) fn trim(&mut self, kept_bytes_max: usize) {
+        if self.text.capacity() > kept_bytes_max {
+            self.text = Vec::new();
+        }
+    }
+}
+
+/// See the module.
+pub(crate) struct Decoder {
+    table: Option<Box<Dynamic>>,
+    /// What the client has said last, at most what it may say.
+    size_max: usize,
+    /// The client knows that there is no table.
+    is_told: bool,
+}
+
+impl Default for Decoder {
+    /// For a client that knows nothing yet.
+    fn default() -> Decoder {
+        Decoder {
+            table: None,
+            size_max: TABLE_BYTES_MAX,
+            is_told: false,
+        }
+    }
+}
+
+impl Decoder {
+    /// The client has acknowledged that there is to be no table, so it uses none from here on (RFC
+    /// 7541 section 4.2).
+    pub(crate) fn told(&mut self) {
+        (self.table, self.size_max, self.is_told) = (None, 0, true);
+    }
+
+    /// Whether a block may have a table made.
+    pub(crate) fn may_take_table(&self) -> bool {
+        self.table.is_none() && !self.is_told
+    }
+
+    /// Whether there is a table.
+    pub(crate) fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Adds the fields of a whole block to a list.
+    pub(crate) fn decode(&mut self, block: &[u8], list: &mut FieldList) -> Result<(), Broken> {
+        let (mut input, mut has_fields) = (block, false);
+        while let [first, ..] = *input {
+            match first {
+                0x80.. => {
+                    let from = list.text.len();
+                    let index = integer(&mut input, 7)?;
+                    let value_from = self.put_indexed(index, true, list)?;
+                    list.keep(from, value_from);
+                }
+                0x20..=0x3f => {
+                    let size = integer(&mut input, 5)?;
+                    self.resize(size, has_fields)?;
+                    continue;
+                }
+                _ => self.literal(first, &mut input, list)?,
+            }
+            has_fields = true;
+        }
+        Ok(())
+    }
+
+    /// RFC 7541 4.2: "This dynamic table size update MUST occur at the beginning of the first
+    /// header block". 6.3: "The new maximum size MUST be lower than or equal to the limit
+    /// determined by the protocol using HPACK."
+    fn resize(&mut self, size: usize, has_fields: bool) -> Result<(), Broken> {
+        let limit = if self.is_told { 0 } else { TABLE_BYTES_MAX };
+        if has_fields || size > limit {
+            return Err(Broken);
+        }
+        self.size_max = size;
+        if let Some(table) = &mut self.table {
+            table.shrink_to(size);
+        }
+        Ok(())
+    }
+
+    /// A field that is spelled out, at least its value.
+    fn literal(
+        &mut self,
+        first: u8,
+        input: &mut &[u8],
+        list: &mut FieldList,
+    ) -> Result<(), Broken> {
+        let is_added = first & 0x40 != 0;
+        let from = list.text.len();
+        let value_from = match integer(input, if is_added { 6 } else { 4 })? {
+            0 => {
+                string(input, &mut list.text)?;
+                list.text.len()
+            }
+            index => self.put_indexed(index, false, list)?,
+        };
+        string(input, &mut list.text)?;
+        if is_added && !self.is_told {
+            let (name, value) = list.text[from..].split_at(value_from - from);
+            let table = self.table.get_or_insert_with(Dynamic::new);
+            table.insert(name, value, self.size_max);
+        }
+        list.keep(from, value_from);
+        Ok(())
+    }
+
+    /// Appends the name of an entry to the list's text, and its value if that is wanted. Returns
+    /// where the value begins.
+    fn put_indexed(
+        &self,
+        index: usize,
+        with_value: bool,
+        list: &mut FieldList,
+    ) -> Result<usize, Broken> {
+        let (name, value) = match of_static(index) {
+            Some((name, value)) => (name.as_bytes(), value.as_bytes()),
+            // RFC 7541 2.3.3: "Indices strictly greater than the sum of the lengths of both tables
+            // MUST be treated as a decoding error." 6.1: "The index value of 0 is not used."
+            None => {
+                let index = index.checked_sub(STATIC_ENTRIES + 1).ok_or(Broken)?;
+                let table = self.table.as_ref().ok_or(Broken)?;
+                table.entry(index).ok_or(Broken)?
+            }
+        };
+        list.text.extend_from_slice(name);
+        let value_from = list.text.len();
+        if with_value {
+            list.text.extend_from_slice(value);
+        }
+        Ok(value_from)
+    }
+}
+
+/// The largest number that anything here can mean.
+const INTEGER_MAX: usize = 1 << 24;
+
+/// A number in the low bits of a byte and, where they are all ones, in those after it (RFC 7541
+/// section 5.1): "Integer encodings that exceed implementation limits -- in value or octet length
+/// -- MUST be treated as decoding errors."
+fn integer(input: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
+    let (first, mut rest) = input.split_first().ok_or(Broken)?;
+    let mask = (1usize << prefix_bits) - 1;
+    let mut value = usize::from(*first) & mask;
+    if value == mask {
+        let mut shift = 0;
+        loop {
+            let (byte, after) = rest.split_first().ok_or(Broken)?;
+            rest = after;
+            value += usize::from(byte & 0x7f) << shift;
+            if value > INTEGER_MAX || shift > 21 {
+                return Err(Broken);
+            }
+            if byte & 0x80 == 0 {
+                break;
+            }
+            shift += 7;
+        }
+    }
+    *input = rest;
+    Ok(value)
+}
+
+/// A string (RFC 7541 section 5.2), appended.
+fn string(input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    let is_huffman = input.first().is_some_and(|first| first & 0x80 != 0);
+    let length = integer(input, 7)?;
+    let (text, rest) = input.split_at_checked(length).ok_or(Broken)?;
+    *input = rest;
+    match is_huffman {
+        true => huffman::decode(text, out)?,
+        false => out.extend_from_slice(text),
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Huffman's code of HPACK (RFC 7541 section 5.2 and appendix B).
+//!
+//! The code is canonical: codes of one length are numbers in the order of their symbols, and each
+//! length begins where the one before it ended. So the lengths are all that is written down here.
+//!
+//! Cost: decoding is one look into a table for each symbol of at most eight bits, which all of
+//! letters, digits and the usual marks are but a few; a short loop for others. Encoding is a look
+//! into a table for each byte.
+
+/// Bits of the code of each byte.
+const LENGTHS: [u8; 256] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
+    28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5,
+    5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6,
+    6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22, 22, 23, 22,
+    23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22,
+    21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20,
+    22, 22, 22, 23, 22, 22, 23, 26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19,
+    21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22,
+    22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+];
+
+/// The longest code, which the end of a string has, too.
+const LENGTH_MAX: usize = 30;
+
+/// The shortest code.
+const LENGTH_MIN: usize = 5;
+
+/// Codes of so many bits are found by one look.
+const SHORT_BITS: usize = 8;
+
+/// What follows from the lengths.
+struct Code {
+    /// The code of each byte.
+    codes: [u32; 256],
+    /// Bytes by the number of their code among all.
+    symbols: [u8; 256],
+    /// Of each length the first code, and where its symbols begin.
+    first: [u32; LENGTH_MAX + 1],
+    from: [u16; LENGTH_MAX + 1],
+    counts: [u16; LENGTH_MAX + 1],
+    /// By the next eight bits: a byte, and the length of its code; 0 where that is longer.
+    short: [(u8, u8); 1 << SHORT_BITS],
+}
+
+static CODE: Code = code();
+
+const fn code() -> Code {
+    let mut code = Code {
+        codes: [0; 256],
+        symbols: [0; 256],
+        first: [0; LENGTH_MAX + 1],
+        from: [0; LENGTH_MAX + 1],
+        counts: [0; LENGTH_MAX + 1],
+        short: [(0, 0); 1 << SHORT_BITS],
+    };
+    let (mut next, mut place, mut length) = (0u32, 0usize, LENGTH_MIN);
+    while length <= LENGTH_MAX {
+        code.first[length] = next;
+        code.from[length] = place as u16;
+        let mut symbol = 0;
+        while symbol < 256 {
+            if LENGTHS[symbol] as usize == length {
+                code.codes[symbol] = next;
+                code.symbols[place] = symbol as u8;
+                code.counts[length] += 1;
+                if length <= SHORT_BITS {
+                    let rest = SHORT_BITS - length;
+                    let mut at = (next as usize) << rest;
+                    let end = (next as usize + 1) << rest;
+                    while at < end {
+                        code.short[at] = (symbol as u8, length as u8);
+                        at += 1;
+                    }
+                }
+                (next, place) = (next + 1, place + 1);
+            }
+            symbol += 1;
+        }
+        (next, length) = (next << 1, length + 1);
+    }
+    code
+}
+
+/// A string that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// Appends what a code says, of which each five bits are a byte at most.
+///
+/// # Errors
+/// RFC 7541 5.2: "A padding strictly longer than 7 bits MUST be treated as a decoding error. A
+/// padding not corresponding to the most significant bits of the code for the EOS symbol MUST be
+/// treated as a decoding error. A Huffman-encoded string literal containing the EOS symbol MUST be
+/// treated as a decoding error."
+pub(super) fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    out.reserve(input.len() * 8 / LENGTH_MIN);
+    // The next bits, the first of them the highest; what is behind them is 0.
+    let (mut bits, mut count) = (0u64, 0usize);
+    loop {
+        if let Some((word, rest)) = input.split_first_chunk::<4>()
+            && count <= 32
+        {
+            bits |= u64::from(u32::from_be_bytes(*word)) << (32 - count);
+            (count, input) = (count + 32, rest);
+        }
+        while count <= 56
+            && let [byte, rest @ ..] = input
+            && rest.len() < 4
+        {
+            bits |= u64::from(*byte) << (56 - count);
+            (count, input) = (count + 8, rest);
+        }
+        let (symbol, length) = match CODE.short[(bits >> (64 - SHORT_BITS)) as usize] {
+            (_, 0) => match long(bits) {
+                Some(found) => found,
+                None => break,
+            },
+            (symbol, length) => (symbol, usize::from(length)),
+        };
+        if length > count {
+            break;
+        }
+        out.push(symbol);
+        (bits, count) = (bits << length, count - length);
+    }
+    // What is left is padding: ones.
+    let is_padding = input.is_empty() && count < 8 && bits == !(u64::MAX >> count);
+    is_padding.then_some(()).ok_or(Broken)
+}
+
+/// A symbol whose code is longer than a look finds. `None`: of the code for the end, or there are
+/// not as many bits.
+fn long(bits: u64) -> Option<(u8, usize)> {
+    (SHORT_BITS + 1..=LENGTH_MAX).find_map(|length| {
+        let nth = ((bits >> (64 - length)) as u32).checked_sub(CODE.first[length])?;
+        let is_one = nth < u32::from(CODE.counts[length]);
+        let place = usize::from(CODE.from[length]) + nth as usize;
+        is_one.then(|| (CODE.symbols[place], length))
+    })
+}
+
+/// The length of a string's code in bytes.
+pub(super) fn encoded_bytes(text: &[u8]) -> usize {
+    let bits = text.iter().map(|byte| usize::from(LENGTHS[*byte as usize]));
+    bits.sum::<usize>().div_ceil(8)
+}
+
+/// Appends the code of a string.
+pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
+    let (mut bits, mut count) = (0u64, 0usize);
+    for byte in text {
+        let length = usize::from(LENGTHS[*byte as usize]);
+        bits = bits << length | u64::from(CODE.codes[*byte as usize]);
+        count += length;
+        if count >= 32 {
+            count -= 32;
+            out.extend_from_slice(&((bits >> count) as u32).to_be_bytes());
+        }
+    }
+    // The end's code is of ones.
+    let padding = (8 - count % 8) % 8;
+    bits = bits << padding | ((1 << padding) - 1);
+    count += padding;
+    while count > 0 {
+        count -= 8;
+        out.push((bits >> count) as u8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(code: &[u8]) -> Result<Vec<u8>, Broken> {
+        let mut out = Vec::new();
+        decode(code, &mut out).map(|()| out)
+    }
+
+    fn encoded(text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(text, &mut out);
+        assert_eq!(out.len(), encoded_bytes(text));
+        out
+    }
+
+    /// RFC 7541 appendix C.4 and C.6.
+    #[test]
+    fn strings_are_those_of_the_rfc() {
+        let pairs: [(&str, &[u8]); 5] = [
+            (
+                "www.example.com",
+                b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
+            ),
+            ("no-cache", b"\xa8\xeb\x10\x64\x9c\xbf"),
+            ("302", b"\x64\x02"),
+            (
+                "Mon, 21 Oct 2013 20:13:21 GMT",
+                b"\xd0\x7a\xbe\x94\x10\x54\xd4\x44\xa8\x20\x05\x95\x04\x0b\x81\x66\xe0\x82\xa6\x2d\
+                \x1b\xff",
+            ),
+            ("", b""),
+        ];
+        for (text, code) in pairs {
+            assert_eq!(encoded(text.as_bytes()), code, "{text}");
+            assert_eq!(decoded(code).as_deref(), Ok(text.as_bytes()));
+        }
+    }
+
+    /// The last code of appendix B, one that is long, and the end's, which is the next.
+    #[test]
+    fn codes_are_those_of_the_appendix() {
+        for (byte, code) in [
+            (b'0', 0x0),
+            (b'&', 0xf8),
+            (b'\\', 0x7fff0),
+            (0x16, 0x3fff_fffe),
+            (0xf9, 0x0fff_fffe),
+        ] {
+            assert_eq!(CODE.codes[usize::from(byte)], code, "{byte}");
+        }
+        let last = CODE.first[LENGTH_MAX] + u32::from(CODE.counts[LENGTH_MAX]);
+        assert_eq!(last, (1 << LENGTH_MAX) - 1);
+    }
+
+    #[test]
+    fn every_byte_comes_back_at_each_place() {
+        for byte in 0..=255u8 {
+            for before in 0..9 {
+                let text = [&b"aaaaaaaa"[..before], &[byte, b'~', byte]].concat();
+                assert_eq!(decoded(&encoded(&text)), Ok(text));
+            }
+        }
+    }
+
+    #[test]
+    fn model_strings_come_back_and_broken_ones_are_refused() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let length = random.usize(..40);
+            let text: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            let mut code = encoded(&text);
+            assert_eq!(decoded(&code).as_ref(), Ok(&text));
+            // What is read is written in the same way.
+            let at = random.usize(..=code.len());
+            code.insert(at, random.u8(..));
+            if let Ok(other) = decoded(&code) {
+                assert_eq!(encoded(&other), code);
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_short_and_of_ones() {
+        assert_eq!(decoded(b"\xf3").as_deref(), Ok(&b"x"[..]));
+        for broken in [
+            &b"\xf2"[..],
+            b"\xf3\xff",
+            b"\xff",
+            b"\xff\xff\xff\xff",
+            b"\xff\xff\xff\xfc",
+            b"\xf3\xff\xff\xff\xff\xff",
+        ] {
+            assert_eq!(decoded(broken), Err(Broken), "{broken:x?}");
+        }
+    }
+}
