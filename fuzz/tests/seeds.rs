@@ -36,6 +36,8 @@ macro_rules! targets {
 targets!(
     http_requests,
     http_connection,
+    http2_frames,
+    hpack_blocks,
     rpc_records,
     nfs_arguments,
     nfs_exports,

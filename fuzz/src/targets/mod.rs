@@ -39,6 +39,16 @@ pub const TARGETS: &[Target] = &[
         mutations: 2_000,
     },
     Target {
+        name: "http2_frames",
+        body: http::frames::run,
+        mutations: 1_000,
+    },
+    Target {
+        name: "hpack_blocks",
+        body: http::hpack::run,
+        mutations: 20_000,
+    },
+    Target {
         name: "rpc_records",
         body: rpc::run,
         mutations: 20_000,

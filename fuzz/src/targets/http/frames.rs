@@ -1,0 +1,124 @@
+//! Target `http2_frames`: what a client of HTTP/2 says after its preface, through a whole server.
+//!
+//! Holds of every input, whole or in pieces, answered on the network thread or by workers
+//! - What is heard are frames (RFC 9113 section 4.1), SETTINGS first, GOAWAY with an error last.
+//! - Of each stream there is one head, in a block that another's decoder takes, then data, then an
+//!   end or a reset, and nothing behind it; no stream is answered that was not asked on.
+//! - It does not matter in which pieces the input came, to what ends the connection or, where that
+//!   goes on, to what is answered.
+//! - Nothing is left behind: no socket, no receive buffer, no byte of a pooled one.
+
+use std::collections::BTreeMap;
+
+use flatpath_http::{Http, Request, Response, Service};
+use httlib_hpack::Decoder;
+
+use crate::random::pieces;
+use crate::simulated::{self, Peer};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Small, so that frames reach over several.
+const RECEIVE_BUFFER_BYTES: u32 = 512;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Kind, flags, stream and payload.
+type Frame<'a> = (u8, u8, u32, &'a [u8]);
+
+fn echo(request: &Request) -> Response {
+    let mut text = format!("{} {}\n", request.method(), request.uri()).into_bytes();
+    text.extend(request.body().pieces().flatten());
+    Response::new(text.into())
+}
+
+pub(crate) fn run(data: &[u8]) {
+    let said = [PREFACE, data].concat();
+    let whole = served(Http::inline(echo), std::iter::once(&said[..]));
+    let in_pieces = served(Http::inline(echo), pieces(&said));
+    let by_workers = served(Http::pooled(echo), pieces(&said));
+    let [whole, in_pieces, _] = [&whole, &in_pieces, &by_workers].map(|heard| check(data, heard));
+    assert_eq!(whole.1, in_pieces.1);
+    if whole.1.is_none() {
+        assert_eq!(whole.0, in_pieces.0);
+    }
+}
+
+fn served<'a, S: Service>(http: Http<S>, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut server = simulated::serve(http, RECEIVE_BUFFER_BYTES);
+    let mut peer = Peer::connect(&server);
+    for piece in pieces {
+        if !peer.is_over() {
+            peer.say(&mut server, piece);
+        }
+    }
+    peer.finish(&mut server);
+    let heard = std::mem::take(&mut peer.heard);
+    drop(peer);
+    simulated::end(server);
+    heard
+}
+
+fn frame(bytes: &[u8]) -> Option<(Frame<'_>, &[u8])> {
+    let ([a, b, c, kind, flags, stream @ ..], rest) = bytes.split_first_chunk::<9>()?;
+    let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+    let (payload, rest) = rest.split_at_checked(length)?;
+    Some(((*kind, *flags, u32::from_be_bytes(*stream), payload), rest))
+}
+
+/// What became of each stream: the bytes of its body, and whether and how it has ended.
+type Answers = BTreeMap<u32, (usize, Option<u8>)>;
+
+fn check(said: &[u8], heard: &[u8]) -> (Answers, Option<Vec<u8>>) {
+    let mut asked = Vec::new();
+    let mut rest = said;
+    while let Some(((kind, _, stream, _), after)) = frame(rest) {
+        asked.extend((kind == HEADERS).then_some(stream & 0x7fff_ffff));
+        rest = after;
+    }
+    let (mut answers, mut goodbye, mut rest) = (Answers::new(), None, heard);
+    let mut is_first = true;
+    while let Some(((kind, flags, stream, payload), after)) = frame(rest) {
+        assert!(kind == SETTINGS || !is_first, "SETTINGS are the first");
+        assert_eq!(goodbye, None, "GOAWAY is the last");
+        is_first = false;
+        rest = after;
+        let answer = answers.get(&stream).copied();
+        let is_end = (flags & END_STREAM != 0).then_some(kind);
+        match kind {
+            HEADERS => {
+                assert!(asked.contains(&stream), "{stream} was not asked on");
+                assert!(flags & END_HEADERS != 0, "it is short");
+                let mut fields = Vec::new();
+                let decoded =
+                    Decoder::with_dynamic_size(0).decode(&mut payload.to_vec(), &mut fields);
+                assert!(decoded.is_ok(), "{payload:x?}");
+                assert_eq!(fields[0].0, b":status");
+                let is_final = fields[0].1 != b"100";
+                assert_eq!(answer, None, "one head");
+                if is_final {
+                    answers.insert(stream, (0, is_end));
+                }
+            }
+            DATA => {
+                let (bytes, end) = answer.expect("a head comes first");
+                assert_eq!(end, None, "data after the end");
+                answers.insert(stream, (bytes + payload.len(), is_end));
+            }
+            RESET => {
+                let bytes = answer.map_or(0, |(bytes, _)| bytes);
+                answers.insert(stream, (bytes, Some(kind)));
+            }
+            GOAWAY => goodbye = Some(payload.to_vec()),
+            _ => {}
+        }
+    }
+    assert!(rest.is_empty(), "half a frame: {rest:x?}");
+    (answers, goodbye)
+}
