@@ -399,7 +399,7 @@ mod tests {
     }
 
     fn frame(kind: Kind, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let stream = !matches!(kind, Kind::Settings | Kind::Ping) as u32;
+        let stream = u32::from(!matches!(kind, Kind::Settings | Kind::Ping));
         let mut out = Vec::new();
         wire::put(&mut out, kind, flags, stream, payload);
         out
