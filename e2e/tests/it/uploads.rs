@@ -440,7 +440,7 @@ fn no_byte_is_copied_between_ring_and_file(driver: Driver) {
     let statistics = handle.statistics();
     let (kept, moved) = (statistics.body_bytes_retained, statistics.body_bytes_moved);
     assert_eq!(kept + moved, LENGTH as u64);
-    assert!(moved > 0, "as soon as the socket has more than a page");
+    // How much is moved depends on how fast the client is: tests of the protocol say when it is.
     assert_eq!(statistics.body_bytes_copied, 0);
 }
 

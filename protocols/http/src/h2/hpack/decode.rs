@@ -8,7 +8,9 @@
 //! | `0001`     | a field that no table may get, ever        | 6.2.3   |
 //! | `0000`     | a field that the table does not get        | 6.2.2   |
 //!
-//! A list has bounds. What is beyond them is read, because the table may get it, and not kept.
+//! A list has bounds. What is beyond them is read, because the table may get it, and not kept. So
+//! has what the table gets in all: an index is a byte, and what it stands for may be a table's
+//! worth of text.
 //!
 //! Cost: one copy of each name and value. No allocation once the list's text has grown, but for the
 //! table of a client that has not heard yet that there is to be none.
@@ -96,13 +98,33 @@ impl FieldList {
         })
     }
 
+    /// Adds a field, if there is room.
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        let from = self.text.len();
+        self.count(name.len() + value.len());
+        if !self.is_over() {
+            self.text.extend_from_slice(name);
+            let value_from = self.text.len();
+            self.text.extend_from_slice(value);
+            self.mark(from, value_from);
+        }
+    }
+
     /// The text from here on is a field, whose value begins there; it stays if there is room.
     fn keep(&mut self, from: usize, value_from: usize) {
-        let end = self.text.len();
-        self.bytes += end - from + ENTRY_OVERHEAD_BYTES;
-        if self.is_over() {
-            return self.text.truncate(from);
+        self.count(self.text.len() - from);
+        match self.is_over() {
+            true => self.text.truncate(from),
+            false => self.mark(from, value_from),
         }
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.bytes += bytes + ENTRY_OVERHEAD_BYTES;
+    }
+
+    fn mark(&mut self, from: usize, value_from: usize) {
+        let end = self.text.len();
         let [from, value_from, end] = [from, value_from, end].map(|at| at as u32);
         self.fields.push(Field {
             from,
@@ -126,7 +148,13 @@ pub(crate) struct Decoder {
     size_max: usize,
     /// The client knows that there is no table.
     is_told: bool,
+    /// What the client may still put in a table.
+    table_bytes_left: usize,
 }
+
+/// What a client may put in its table until it knows that there is none, as the table counts it:
+/// the heads of a hundred requests that it sends at once, of 10 KiB each.
+pub(in crate::h2) const TABLE_BYTES_IN_ALL: usize = 1024 * 1024;
 
 impl Default for Decoder {
     /// For a client that knows nothing yet.
@@ -135,6 +163,7 @@ impl Default for Decoder {
             table: None,
             size_max: TABLE_BYTES_MAX,
             is_told: false,
+            table_bytes_left: TABLE_BYTES_IN_ALL,
         }
     }
 }
@@ -162,10 +191,8 @@ impl Decoder {
         while let [first, ..] = *input {
             match first {
                 0x80.. => {
-                    let from = list.text.len();
-                    let index = integer(&mut input, 7)?;
-                    let value_from = self.put_indexed(index, true, list)?;
-                    list.keep(from, value_from);
+                    let (name, value) = self.entry(integer(&mut input, 7)?)?;
+                    list.push(name, value);
                 }
                 0x20..=0x3f => {
                     let size = integer(&mut input, 5)?;
@@ -201,17 +228,24 @@ impl Decoder {
         input: &mut &[u8],
         list: &mut FieldList,
     ) -> Result<(), Broken> {
-        let is_added = first & 0x40 != 0;
+        let is_added = first & 0x40 != 0 && !self.is_told;
         let from = list.text.len();
-        let value_from = match integer(input, if is_added { 6 } else { 4 })? {
-            0 => {
-                string(input, &mut list.text)?;
-                list.text.len()
+        match integer(input, if first & 0x40 != 0 { 6 } else { 4 })? {
+            0 => string(input, &mut list.text)?,
+            index => {
+                let (name, _) = self.entry(index)?;
+                // What is in neither is not copied.
+                if is_added || !list.is_over() {
+                    list.text.extend_from_slice(name);
+                }
             }
-            index => self.put_indexed(index, false, list)?,
-        };
+        }
+        let value_from = list.text.len();
         string(input, &mut list.text)?;
-        if is_added && !self.is_told {
+        if is_added {
+            let bytes = list.text.len() - from + ENTRY_OVERHEAD_BYTES;
+            let left = self.table_bytes_left.checked_sub(bytes);
+            self.table_bytes_left = left.ok_or(Broken)?;
             let (name, value) = list.text[from..].split_at(value_from - from);
             let table = self.table.get_or_insert_with(Dynamic::new);
             table.insert(name, value, self.size_max);
@@ -220,30 +254,18 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the name of an entry to the list's text, and its value if that is wanted. Returns
-    /// where the value begins.
-    fn put_indexed(
-        &self,
-        index: usize,
-        with_value: bool,
-        list: &mut FieldList,
-    ) -> Result<usize, Broken> {
-        let (name, value) = match of_static(index) {
-            Some((name, value)) => (name.as_bytes(), value.as_bytes()),
+    /// The entry of an index: name and value.
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Broken> {
+        match of_static(index) {
+            Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
             // RFC 7541 2.3.3: "Indices strictly greater than the sum of the lengths of both tables
             // MUST be treated as a decoding error." 6.1: "The index value of 0 is not used."
             None => {
                 let index = index.checked_sub(STATIC_ENTRIES + 1).ok_or(Broken)?;
                 let table = self.table.as_ref().ok_or(Broken)?;
-                table.entry(index).ok_or(Broken)?
+                table.entry(index).ok_or(Broken)
             }
-        };
-        list.text.extend_from_slice(name);
-        let value_from = list.text.len();
-        if with_value {
-            list.text.extend_from_slice(value);
         }
-        Ok(value_from)
     }
 }
 

@@ -168,6 +168,22 @@ fn a_list_has_bounds_and_the_rest_is_read_for_the_table() {
 }
 
 #[test]
+fn a_table_takes_so_much_in_all_and_no_more() {
+    let entry = [b"\x40\x01a\x7f\xa1\x1e", &[b'v'; 4000][..]].concat();
+    let entry_bytes = 4001 + ENTRY_OVERHEAD_BYTES;
+    let mut decoder = Decoder::default();
+    for at in 0..decode::TABLE_BYTES_IN_ALL / entry_bytes {
+        assert!(decoded(&mut decoder, &entry).is_ok(), "{at}");
+    }
+    assert_eq!(decoded(&mut decoder, &entry), Err(Broken));
+    // What is in no table is none of it.
+    let literal = [&[0], &entry[1..]].concat();
+    assert!(decoded(&mut decoder, &literal).is_ok());
+    decoder.told();
+    assert!(decoded(&mut decoder, &entry).is_ok());
+}
+
+#[test]
 fn values_of_one_name_are_put_together() {
     let mut list = FieldList::default();
     list.begin(BYTES_MAX);
