@@ -242,7 +242,10 @@ impl Connection {
     }
 
     pub(crate) fn take_becoming(&mut self) -> Option<Becomes> {
-        self.rare.as_mut()?.becomes.take()
+        let becomes = self.rare.as_mut()?.becomes.take();
+        // What it goes on as may have nothing that is rare.
+        self.rare = self.rare.take().filter(|rare| !rare.is_empty());
+        becomes
     }
 
     #[inline]

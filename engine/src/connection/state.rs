@@ -180,6 +180,16 @@ pub(super) struct Rare {
     pub(super) spared: u8,
 }
 
+impl Rare {
+    /// Whether a connection is the same without it.
+    pub(super) fn is_empty(&self) -> bool {
+        let is_plain = self.introduced.is_none() && self.becomes.is_none() && self.peer.is_none();
+        let holds_nothing = self.quota.is_none() && self.held.is_empty() && self.lent.is_none();
+        let is_watched = self.acked_ns > 0 || self.timeouts.is_some() || self.piped.is_some();
+        is_plain && holds_nothing && self.secured.is_none() && !is_watched
+    }
+}
+
 /// What is true of a connection or is not, a bit each: eight of them take the place of one `bool`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks(u8);

@@ -33,7 +33,7 @@ use crate::listing::Listing;
 use crate::media;
 use crate::page::refusal;
 use crate::range::{Part, Ranges};
-use crate::responses::{bare, busy, status_text, stopped, visible, with};
+use crate::responses::{bare, busy, status_text, stopped, unsatisfiable, visible, with};
 use crate::root::{Kind, Opened, Reach, Root};
 use crate::rules::{Extent, RuleFiles, Rules};
 use crate::siblings::{self, Forms};
@@ -48,7 +48,6 @@ mod heads;
 mod keeping;
 
 use heads::{file_headers, finish, precondition_failed};
-pub(crate) use heads::{of_each_form, unsatisfiable};
 
 pub(crate) const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 pub(crate) const ALLOWED_WRITABLE: HeaderValue =

@@ -22,11 +22,11 @@ use flatpath::housekeeper::{Next, Task};
 use flatpath::lock::Lock;
 use flatpath_http::{Disposition, FileBody, Head, KnownHeader, Reply};
 
-use crate::answer::{of_each_form, unsatisfiable};
 use crate::cache::Prebuilt;
 use crate::content::{Multipart, fresh_boundary, slice};
 use crate::limits::CACHE_FILE_BYTES_MAX;
 use crate::range::{Part, Ranges};
+use crate::responses::{of_each_form, unsatisfiable};
 
 /// The status line of a prebuilt head of a 200.
 pub(crate) const STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";

@@ -3,10 +3,11 @@
 
 use flatpath_http::{Body, Response};
 use http::StatusCode;
-use http::header::{self, HeaderValue, IntoHeaderName};
+use http::header::{self, HeaderMap, HeaderValue, IntoHeaderName};
 use rustix::io::Errno;
 
 use crate::error::FilesError;
+use crate::range;
 
 /// Without a body.
 pub(crate) fn bare(status: StatusCode) -> Response {
@@ -168,6 +169,36 @@ impl From<Refusal> for Box<Response> {
     fn from(refusal: Refusal) -> Self {
         refusal.0
     }
+}
+
+/// Of each form of a file; also where there are no siblings: there may be some tomorrow.
+pub(crate) const VARY: &str = "accept-encoding";
+pub(crate) const ACCEPT_RANGES: &str = "bytes";
+
+/// The headers that are the same in whatever form a file is sent.
+pub(crate) fn of_each_form() -> HeaderMap {
+    let all = [
+        (header::VARY, HeaderValue::from_static(VARY)),
+        (
+            header::ACCEPT_RANGES,
+            HeaderValue::from_static(ACCEPT_RANGES),
+        ),
+    ];
+    all.into_iter().collect()
+}
+
+/// A 416 of a form with these headers.
+pub(crate) fn unsatisfiable(size: u64, headers: &mut HeaderMap) -> Response {
+    let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
+    let range = visible(range::unsatisfied(size));
+    let mut response = with(response, header::CONTENT_RANGE, range);
+    // The size is that of the form that the client takes.
+    for name in [header::VARY, header::ACCEPT_RANGES] {
+        if let Some(value) = headers.remove(&name) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
 }
 
 #[cfg(test)]

@@ -53,13 +53,10 @@ impl<S: Service> Session<S> {
                 Ok(frame.whole_bytes())
             }
             Next::Data(frame, padding) => {
-                let found = self
-                    .streams
-                    .iter()
-                    .position(|it| it.flow.id == frame.stream);
+                let found = self.place_of(frame.stream);
                 let flow = found.map(|at| &mut self.streams[at].flow);
                 if let Some(code) = self.core.data(&frame, padding, flow)? {
-                    self.reset(connection, frame.stream, code)?;
+                    self.reset(connection, frame.stream, code);
                 }
                 Ok(frame.whole_bytes() - frame.bytes + padding.min(1))
             }
@@ -103,12 +100,11 @@ impl<S: Service> Session<S> {
         };
         if let Err(code) = self.streams[at].flow.ended() {
             self.core.patience.faults()?;
-            return self.reset(connection, stream, code);
+            self.reset(connection, stream, code);
+            return Ok(());
         }
-        {
-            self.move_stream(connection, at);
-            Ok(())
-        }
+        self.move_stream(connection, at);
+        Ok(())
     }
 
     /// A frame that is neither of a body nor of a block.
@@ -118,10 +114,7 @@ impl<S: Service> Session<S> {
         frame: &Frame,
         payload: &[u8],
     ) -> Result<(), Stop> {
-        let found = self
-            .streams
-            .iter()
-            .position(|it| it.flow.id == frame.stream);
+        let found = self.place_of(frame.stream);
         let flow = found.map(|at| &mut self.streams[at].flow);
         let error = match frame.kind {
             Kind::Settings => {
@@ -160,33 +153,22 @@ impl<S: Service> Session<S> {
             }
         };
         self.moves_all |= std::mem::take(&mut self.core.has_opened);
-        match error {
-            Some(code) => self.reset(connection, frame.stream, code),
-            None => Ok(()),
+        if let Some(code) = error {
+            self.reset(connection, frame.stream, code);
         }
+        Ok(())
     }
 
     /// Resets a stream that may be there.
-    fn reset(
-        &mut self,
-        connection: &mut Connection<'_, S>,
-        stream: u32,
-        code: Code,
-    ) -> Result<(), Stop> {
+    fn reset(&mut self, connection: &mut Connection<'_, S>, stream: u32, code: Code) {
         match self.place_of(stream) {
             Some(at) => {
                 let core = &mut self.core;
                 let mut link = Link { connection, core };
                 self.streams[at].reset(&mut link, code);
-                {
-                    self.move_stream(connection, at);
-                    Ok(())
-                }
+                self.move_stream(connection, at);
             }
-            None => {
-                self.core.put_reset(stream, code);
-                Ok(())
-            }
+            None => self.core.put_reset(stream, code),
         }
     }
 
@@ -197,10 +179,7 @@ impl<S: Service> Session<S> {
         frame: Frame,
         input: &[u8],
     ) -> Result<(), Stop> {
-        let found = self
-            .streams
-            .iter()
-            .position(|it| it.flow.id == frame.stream);
+        let found = self.place_of(frame.stream);
         let pool = connection.pool();
         if found.is_none() && !self.account.has_room(self.streams.len(), pool)
             || self.core.decoder.may_take_table() && !self.account.holds_table(pool)
@@ -255,7 +234,8 @@ impl<S: Service> Session<S> {
             (error, _) => error.unwrap_or(Code::Protocol),
         };
         self.core.patience.faults()?;
-        self.reset(connection, frame.stream, error)
+        self.reset(connection, frame.stream, error);
+        Ok(())
     }
 
     /// The head of a request.

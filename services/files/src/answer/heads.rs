@@ -8,42 +8,11 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use super::Chosen;
 use crate::conditional::{Validators, Verdict};
 use crate::media;
-use crate::range;
-use crate::responses::{status_text, visible, with};
+use crate::responses::{ACCEPT_RANGES, VARY, status_text};
 use crate::target::name_of;
 
 /// Usual size of the head of an answer.
 const HEAD_BYTES: usize = 512;
-
-/// Also where there are no siblings: there may be some tomorrow.
-const VARY: &str = "accept-encoding";
-const ACCEPT_RANGES: &str = "bytes";
-
-/// The headers that are the same in whatever form a file is sent.
-pub(crate) fn of_each_form() -> HeaderMap {
-    let all = [
-        (header::VARY, HeaderValue::from_static(VARY)),
-        (
-            header::ACCEPT_RANGES,
-            HeaderValue::from_static(ACCEPT_RANGES),
-        ),
-    ];
-    all.into_iter().collect()
-}
-
-/// A 416 of a form with these headers.
-pub(crate) fn unsatisfiable(size: u64, headers: &mut HeaderMap) -> Response {
-    let response = status_text(StatusCode::RANGE_NOT_SATISFIABLE);
-    let range = visible(range::unsatisfied(size));
-    let mut response = with(response, header::CONTENT_RANGE, range);
-    // The size is that of the form that the client takes.
-    for name in [header::VARY, header::ACCEPT_RANGES] {
-        if let Some(value) = headers.remove(&name) {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
-}
 
 /// The headers of a 200 with this file, which are also those that a 304 chooses from.
 pub(super) fn file_headers(

@@ -154,7 +154,7 @@ pub(crate) struct Decoder {
 
 /// What a client may put in its table until it knows that there is none, as the table counts it:
 /// the heads of a hundred requests that it sends at once, of 10 KiB each.
-pub(in crate::h2) const TABLE_BYTES_IN_ALL: usize = 1024 * 1024;
+pub(crate) const TABLE_BYTES_IN_ALL: usize = 1024 * 1024;
 
 impl Default for Decoder {
     /// For a client that knows nothing yet.
