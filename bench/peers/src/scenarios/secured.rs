@@ -123,6 +123,10 @@ fn http2_by(
         Row::of(kinds, &needs)
     };
     let nginx = Kind::Http2Nginx;
+    let idle_bytes_max = match service {
+        Service::Https => 3_000.0,
+        _ => 1_300.0,
+    };
     let requests = |(streams, most)| {
         let about = format!(
             "small file by {over}, {CONNECTIONS} connections with {streams} requests at a time"
@@ -146,9 +150,9 @@ fn http2_by(
         ours,
         IDLE,
         &Beside::Nothing,
-        AtMost(20.0 * 1024.0),
+        AtMost(idle_bytes_max),
     );
-    let mut tables: Vec<_> = [(1, 0.7), (32, 0.4)].into_iter().map(requests).collect();
+    let mut tables: Vec<_> = [(1, 0.7), (32, 0.16)].into_iter().map(requests).collect();
     tables.push(idle);
     tables
 }
