@@ -243,7 +243,7 @@ impl Connection {
 
     pub(crate) fn take_becoming(&mut self) -> Option<Becomes> {
         let becomes = self.rare.as_mut()?.becomes.take();
-        // What it goes on as may have nothing that is rare.
+        // Most connections need nothing of it from here on.
         self.rare = self.rare.take().filter(|rare| !rare.is_empty());
         becomes
     }

@@ -54,7 +54,7 @@ fn a_relieved_server_sends_to_the_end_and_cuts_off_what_is_not_read(driver: Driv
     new.end();
 }
 
-/// A site on a disk that fails or waits when it is told.
+/// A site on a disk that fails or waits on request.
 struct Failing {
     site: Site,
     image: Image,

@@ -307,7 +307,7 @@ impl Client {
     }
 }
 
-/// The drivers that this machine has: that io_uring is none of them is told.
+/// The drivers of this machine. If io_uring is not one of them, a line says so.
 pub(crate) fn choices() -> impl Iterator<Item = DriverChoice> {
     let uring = Driver::Uring.is_here().then_some(DriverChoice::Uring);
     uring.into_iter().chain([DriverChoice::Epoll])

@@ -21,7 +21,7 @@ pub(super) struct Account {
     has_table: bool,
 }
 
-/// With so many streams.
+/// With this many streams.
 fn bytes(streams: usize) -> usize {
     let streams = match streams {
         0 | 1 => streams,
@@ -47,7 +47,7 @@ impl Account {
         }
     }
 
-    /// Whether there is memory for another stream beside so many.
+    /// Whether there is memory for one more stream.
     pub(super) fn has_room(&mut self, streams: usize, pool: PoolHandle<'_>) -> bool {
         let wanted = CONNECTION_BYTES + (streams + 1) * STREAM_BYTES + self.table_bytes();
         self.charge.bytes() >= wanted || self.grow(bytes(streams + 1) + self.table_bytes(), pool)
