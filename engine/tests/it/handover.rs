@@ -418,8 +418,8 @@ fn on_each_pair(body: impl Fn(DriverChoice, DriverChoice) + Sync) {
     });
 }
 
-/// A server hangs once the next one has its sockets. Clients are served by that, then by those
-/// that `meanwhile` lets follow, and also when the first one goes on and ends.
+/// A server hangs once the next one has its sockets. Clients are served by the next one, then by
+/// those that `meanwhile` starts, and still are after the first server has ended.
 fn beside_one_that_hangs(
     (of_old, of_next): (DriverChoice, DriverChoice),
     meanwhile: impl FnOnce(&Path, SocketAddr, Waiting) -> Waiting,

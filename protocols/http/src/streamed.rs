@@ -195,14 +195,14 @@ pub(crate) fn too_long() -> Response {
     StatusCode::PAYLOAD_TOO_LARGE.into_response()
 }
 
-/// A sink that takes so many bytes and no more.
+/// A sink that takes a number of bytes at most.
 pub(crate) struct Within {
     pub(crate) sink: Begun,
     pub(crate) bytes_left: u64,
 }
 
 impl Within {
-    /// Takes so many bytes, if there may be as many.
+    /// Takes this many bytes, unless they exceed the bound.
     fn take(
         &mut self,
         bytes: usize,

@@ -3,9 +3,8 @@
 //! Holds of every input, whole or in pieces, answered on the network thread or by workers
 //! - What is heard are frames (RFC 9113 section 4.1), SETTINGS first, GOAWAY with an error last.
 //! - Of each stream there is one head, in a block that another's decoder takes, then data, then an
-//!   end or a reset, and nothing behind it; no stream is answered that was not asked on.
-//! - It does not matter in which pieces the input came, to what ends the connection or, where that
-//!   goes on, to what is answered.
+//!   end or a reset, and nothing behind it; no stream is answered without a request on it.
+//! - The pieces in which the input came change neither the answers nor what ends the connection.
 //! - Nothing is left behind: no socket, no receive buffer, no byte of a pooled one.
 
 use std::collections::BTreeMap;

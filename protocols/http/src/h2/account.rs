@@ -64,7 +64,7 @@ impl Account {
         more.map(|more| self.charge.merge(more)).is_some()
     }
 
-    /// So many streams are left, and the client's table or none.
+    /// Gives back what is not needed for the streams that are left, and for the client's table.
     pub(super) fn has_left(&mut self, streams: usize, has_table: bool) {
         if self.has_table && !has_table {
             self.charge

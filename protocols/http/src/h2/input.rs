@@ -59,7 +59,7 @@ pub(super) enum Next<'i> {
     Unknown(Frame),
     /// A frame with its payload.
     Frame(Frame, &'i [u8]),
-    /// A body's frame begins, and has so many bytes of padding with their length.
+    /// A body's frame begins. With it, the bytes of padding, their length included.
     Data(Frame, usize),
     /// Part of a body.
     Body(u32, &'i [u8]),

@@ -2,7 +2,6 @@
 //! rules, in random order and pieces, and what of it is answered by both.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -12,8 +11,8 @@ use flatpath_http::{Http, Router};
 use flatpath_test::{ClientState, Conditions, TestServer, each_seed};
 use h2::RecvStream;
 use h2::server::{self, SendResponse};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::h2_client::Pipe;
 use crate::h2_frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, POST, PRIORITY,
     RESET, SETTINGS, WINDOW_UPDATE, frame, greeting, whole_frames,
@@ -186,53 +185,6 @@ fn of_ours(seed: u64, said: &[Vec<u8>]) -> Heard {
     heard(&bytes)
 }
 
-/// What the other one reads and writes.
-#[derive(Default)]
-struct Pipe {
-    input: Vec<u8>,
-    output: Vec<u8>,
-}
-
-/// A pipe whose other end is the test's.
-#[derive(Clone, Default)]
-struct Shared(std::rc::Rc<std::cell::RefCell<Pipe>>);
-
-impl AsyncRead for Shared {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let input = &mut self.0.borrow_mut().input;
-        if input.is_empty() {
-            return Poll::Pending;
-        }
-        let bytes = input.len().min(room.remaining());
-        room.put_slice(&input[..bytes]);
-        input.drain(..bytes);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Shared {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.0.borrow_mut().output.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
 /// A request of the other one, whose body arrives.
 struct Taken {
     body: RecvStream,
@@ -271,7 +223,7 @@ impl Taken {
 }
 
 fn of_theirs(said: &[Vec<u8>]) -> Heard {
-    let pipe = Shared::default();
+    let pipe = Pipe::default();
     let mut context = Context::from_waker(Waker::noop());
     let mut handshake = Some(server::Builder::new().handshake::<_, Bytes>(pipe.clone()));
     let (mut connection, mut taken) = (None, Vec::<Taken>::new());

@@ -18,14 +18,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const TURNS_MAX: usize = 200_000;
 
-/// Both directions.
+/// What one side reads and writes; the other end is the test's.
 #[derive(Clone, Default)]
-struct Pipe(Rc<RefCell<Bytewise>>);
+pub(crate) struct Pipe(pub(crate) Rc<RefCell<Bytewise>>);
 
 #[derive(Default)]
-struct Bytewise {
-    input: VecDeque<u8>,
-    output: Vec<u8>,
+pub(crate) struct Bytewise {
+    pub(crate) input: VecDeque<u8>,
+    pub(crate) output: Vec<u8>,
     is_ended: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct FieldList {
 }
 
 impl FieldList {
-    /// Empties it, for fields of so many bytes in all, as RFC 9113 section 6.5.2 counts them.
+    /// Empties it. Its bound is in bytes, as RFC 9113 section 6.5.2 counts them.
     pub(crate) fn begin(&mut self, bytes_max: usize) {
         self.text.clear();
         self.fields.clear();

@@ -27,7 +27,7 @@ const LENGTH_MAX: usize = 30;
 /// The shortest code.
 const LENGTH_MIN: usize = 5;
 
-/// Codes of so many bits are found by one look.
+/// Codes up to this length, in bits, are found by one look.
 const SHORT_BITS: usize = 8;
 
 /// What follows from the lengths.
@@ -96,7 +96,7 @@ pub(super) struct Broken;
 /// treated as a decoding error."
 pub(super) fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     out.reserve(input.len() * 8 / LENGTH_MIN);
-    // The next bits, the first of them the highest; what is behind them is 0.
+    // The next bits, the first of them the highest, followed by zeros.
     let (mut bits, mut count) = (0u64, 0usize);
     loop {
         if let Some((word, rest)) = input.split_first_chunk::<4>()
