@@ -195,6 +195,7 @@
 // | serde   | `problem`                            | errors for programs                 |
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
+// | input   | `admission`                          | what becomes of a request           |
 // | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
 // | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 // | values  | `header_values`                      | lists, codings, entity tags         |
@@ -259,6 +260,7 @@ mod tunnel;
 mod upgrade;
 mod origins;
 mod upload;
+mod admission;
 mod read;
 mod refuse;
 mod records;

@@ -263,7 +263,7 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     /// No connection is closed without `Connection: close` before: the head of the next reply has
-    /// it (`write::announces_end`, `read::answer_inline`). Where the heads of all owed replies have
+    /// it (`write::announces_end`, `read::take_parsed`). Where the heads of all owed replies have
     /// left, that is the reply to one more request. A client that sends none is disconnected by the
     /// deadline for idle connections, which a drain shortens.
     fn draining(&self, connection: &mut Connection<'_, S>) {

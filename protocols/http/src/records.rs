@@ -125,7 +125,8 @@ impl Record {
         }
         self.has = optional.map(|text| text.is_some());
         (self.version, self.client) = (asked.version, asked.client);
-        self.found_by(asked.route.unwrap_or_default());
+        let route = asked.route.unwrap_or_default();
+        self.text.extend_from_slice(route.as_bytes());
     }
 
     /// The same of a head that could not be read, as far as its first line came.
@@ -143,17 +144,6 @@ impl Record {
     /// Why it was refused before a service saw it.
     pub(crate) fn refused(&mut self, reason: &'static str) {
         self.reason = Some(reason);
-    }
-
-    /// What its path was found by.
-    pub(crate) fn found_by(&mut self, route: &str) {
-        self.text.truncate(self.ends[3]);
-        self.text.extend_from_slice(route.as_bytes());
-    }
-
-    /// The log that has its line.
-    pub(crate) fn logged_in(&mut self, log: u16) {
-        self.log = log;
     }
 
     /// What the program calls it.
@@ -341,7 +331,7 @@ impl Log<'_, '_> {
                 .pending
                 .get_or_insert_with(|| spare(self.spares, now));
             record.fill(&Asked::of(head, client));
-            record.logged_in(log);
+            record.log = log;
         }
     }
 
@@ -420,9 +410,10 @@ impl Log<'_, '_> {
 
     /// The record of a request that came in a stream of its own (HTTP/2).
     #[cfg(feature = "http2")]
-    pub(crate) fn of_stream(&mut self, head: &Head<'_>) -> Box<Record> {
+    pub(crate) fn of_stream(&mut self, head: &Head<'_>, log: u16) -> Box<Record> {
         let mut record = spare(self.spares, self.io.turn().now());
         record.fill(&Asked::of(head, self.client_of(head)));
+        record.log = log;
         record
     }
 

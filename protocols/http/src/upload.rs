@@ -21,10 +21,9 @@
 use std::ops::RangeInclusive;
 
 use flatpath::memory::{Payload, Piped};
-use flatpath::{Job, NoRoom, Pages, Phase, Stall};
+use flatpath::{Job, NoRoom, Pages, Stall};
 
-use crate::fault::Fault;
-use crate::head::{Framing, Head, RequestMeta};
+use crate::head::{Framing, Head};
 use crate::limits::{
     REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
     UPLOAD_PIECE_PARTS, UPLOAD_PIPE_BYTES_MAX, UPLOAD_PIPE_BYTES_MIN, UPLOAD_PRESSED_BYTES,
@@ -32,8 +31,7 @@ use crate::limits::{
 };
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::service::Service;
-use crate::state::{Connection, Due, Http, Stage, Step, log};
-use crate::terms::Asked;
+use crate::state::{Connection, Due, Http, Stage, Step};
 use crate::{defer, read, write};
 
 /// When what has gathered of a body goes to its sink.
@@ -61,28 +59,9 @@ pub(crate) fn drop_pending_body<S: Service>(connection: &mut Connection<'_, S>) 
 pub(crate) fn begin<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
-    terms: Asked<'_>,
-) -> Result<Step, Fault> {
-    if connection.session.owed() > 0 {
-        // Its reply must be the one that is due (U1).
-        return Ok(Step::Blocked(0, Stall::Pipeline));
-    }
-    let Some(mut job) = connection.job() else {
-        return Ok(Step::Blocked(0, Stall::Jobs));
-    };
-    if !connection.lasts(&mut job) {
-        write::recycle(connection, job);
-        return Ok(Step::Blocked(0, Stall::Lasting));
-    }
-    if let Err(fault) = job.builder.fill(head, &mut connection.thread.names) {
-        write::recycle(connection, job);
-        return Err(fault);
-    }
-    let terms = read::agree(connection, terms, &mut job.builder);
-    let request = RequestMeta::of(head);
-    let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
-    pending_body.begin(request, head, BodyMode::Streamed);
-    connection.session.pending_body = Some(pending_body);
+    mut job: Job<Http<S>>,
+    pending_body: Box<PendingBody>,
+) -> Step {
     connection.session.awaits_reply = true;
     connection.session.head_taken();
     let is_large =
@@ -90,15 +69,10 @@ pub(crate) fn begin<S: Service>(
     if is_large {
         connection.receive_into(Pages::Listener);
     }
-    job.begin_upload(connection.session.take_number(), request);
-    job.agree(terms.without_time(), connection.turn());
-    if connection.session.is_logged() {
-        log(connection).numbered();
-    }
+    read::await_body(connection, pending_body);
+    read::number(connection, &mut job);
     defer::dispatch(connection, job);
-    connection.session.stage = Stage::Body;
-    connection.restart_phase(Phase::Body);
-    Ok(Step::On(head.bytes()))
+    Step::On(head.bytes())
 }
 
 /// Takes data of a streamed body; `is_whole` when nothing else was received with it. `Some` when it

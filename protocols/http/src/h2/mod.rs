@@ -23,7 +23,7 @@
 //! | `bounds`    | windows, buffers, how many of what                                | no       |
 //! | `account`   | the charge for what a connection holds                            |          |
 //! | `link`      | a connection beside its core                                      | yes      |
-//! | `request`   | heads to services, bodies to workers                              | yes      |
+//! | `request`   | heads to their admission, bodies to workers                       | yes      |
 //! | `stream`    | a request and its reply, and their ends                           | yes      |
 //! | `send`      | replies, as the windows have room                                 | yes      |
 //! | `tunnel`    | other protocols on a stream (RFC 8441)                            | yes      |

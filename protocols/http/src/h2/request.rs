@@ -1,15 +1,15 @@
 //! Requests of streams: from a head to the service, and bodies as they arrive.
 //!
-//! As in HTTP/1 a service is asked here first, where its plan says so, and workers get the rest. A
-//! stream that finds no job or no memory is answered with 503 at once, where HTTP/1 leaves the
-//! request in the input: what else has arrived on the connection must not wait for it.
+//! What becomes of a request is decided as over HTTP/1 (`admission`). A stream that finds no job or
+//! no memory is answered with 503 at once, where HTTP/1 leaves the request in the input: what else
+//! has arrived on the connection must not wait for it.
 //!
 //! Data is charged as it arrives, or stays in the input; the windows are opened anew
 //! for what was taken, but for an upload whose worker is busy: then its client has to wait.
 
 use std::collections::VecDeque;
 
-use flatpath::{NoRoom, Stall};
+use flatpath::{Job, NoRoom, Stall};
 
 use super::bounds::is_streamed;
 use super::fields::{ADDED, Asked, Refusal};
@@ -18,19 +18,16 @@ use super::hpack::{Field, FieldList, put_status};
 use super::link::Link;
 use super::stream::{Home, Incoming, Stream};
 use super::wire::{self, Code};
+use crate::admission::{self, Admission, Channel, Facts};
 use crate::dots;
 use crate::fault::Fault;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta};
 use crate::limits::{REPLY_BUFFER_BYTES, UPLOAD_PIECE_BYTES};
-use crate::outgoing::Outgoing;
-use crate::pending_body::BodyMode;
-use crate::reply::{Out, Reply};
-use crate::service::{Place, Service, log_number};
-use crate::state::{Connection, ThreadState, log};
+use crate::pending_body::PendingBody;
+use crate::service::{Service, log_number};
+use crate::state::{Http, log};
 use crate::target::path_range;
-use crate::terms;
 use crate::upload::{self, When};
-use crate::{read, write};
 
 /// Headers for which there is room at once: nearly all requests have fewer.
 const HEADERS_USUAL: usize = 32;
@@ -106,10 +103,10 @@ impl<S: Service> Stream<S> {
 
     // The one call that is not cold had better not copy the head.
     #[inline(always)]
-    fn take_parsed(
+    fn take_parsed<'c: 'h, 'h>(
         &mut self,
-        connection: &mut Link<'_, '_, S>,
-        mut head: Head<'_>,
+        connection: &mut Link<'_, 'c, S>,
+        mut head: Head<'h>,
         asks_tunnel: bool,
     ) -> Result<(), Refusal> {
         let has_length = head.known(KnownHeader::ContentLength).is_some();
@@ -130,153 +127,59 @@ impl<S: Service> Stream<S> {
             head.framing = Framing::Chunked;
             head.expect_continue = head.known(KnownHeader::Expect).is_some();
         }
-        if connection.session.is_logged() {
-            self.record = Some(log(connection).of_stream(&head));
-        }
-        if let Some(fault) = read::foreign(connection, &mut head) {
-            return Err(fault.into());
-        }
-        if let Some(record) = &mut self.record {
-            record.logged_in(log_number(&connection.protocol.service, &head));
-        }
-        Ok(self.plan(connection, head)?)
-    }
-
-    /// Has the request answered here, or on its way to a worker.
-    fn plan(&mut self, connection: &mut Link<'_, '_, S>, mut head: Head<'_>) -> Result<(), Fault> {
-        let plan = connection.protocol.service.plan(&head);
-        if let (Some(record), Some(route)) = (&mut self.record, plan.route) {
-            record.found_by(route);
-        }
-        if plan.asks_peer {
-            read::identify(connection, &mut head);
-        }
         let has_body = self.is_unread();
-        let request = RequestMeta::of(&head);
-        let mut place = plan.place;
-        if let Place::Inline = place {
-            match answer_inline(connection, &head, request) {
-                Ok(reply) => {
-                    self.reply(connection, reply);
-                    return Ok(());
-                }
-                Err(elsewhere) => place = elsewhere,
+        let facts = Facts {
+            has_body,
+            is_next: true,
+            request: RequestMeta::of(&head),
+            channel: Channel::Stream(&mut self.watched),
+        };
+        let admission = admission::admit(connection, &mut head, facts);
+        if connection.session.is_logged() {
+            let number = log_number(&connection.protocol.service, &head);
+            self.record = Some(log(connection).of_stream(&head, number));
+        }
+        match admission {
+            Admission::Refuse(fault) => return Err(fault.into()),
+            // What else has arrived must not wait for it.
+            Admission::Wait(_) => self.refuse(connection),
+            Admission::Answered(reply) => self.reply(connection, reply),
+            Admission::Worker(job) => self.begin_job(connection, job),
+            Admission::Whole(pending) => {
+                self.arrives(pending);
+                self.ask_for_body(connection);
+            }
+            Admission::Upload(job, pending) => {
+                self.arrives(pending);
+                self.ask_for_body(connection);
+                self.begin_job(connection, job);
             }
         }
-        if let Place::Prompt(right) = place
-            && !has_body
-            && let Some(reply) = read::try_promptly(connection, &head, request, right)
-        {
-            self.reply(connection, reply);
-            return Ok(());
-        }
-        let asked = (
-            &head,
-            terms::asked_terms(&connection.protocol.service, (&plan.place, &place), &head),
-        );
-        if !has_body {
-            return self.pass_on(connection, asked, request);
-        }
-        // What is answered from the head alone comes before anything that is said of the body.
-        let of_listener = connection.protocol.limits.body_bytes_max;
-        match plan.body.bytes_max(of_listener, &head)? {
-            Some(bytes_max) => self.begin_body(connection, asked, bytes_max),
-            None => self.begin_upload(connection, asked),
-        }
+        Ok(())
     }
 
-    /// Sends a request without a body to the workers.
-    fn pass_on(
-        &mut self,
-        connection: &mut Link<'_, '_, S>,
-        (head, terms): (&Head<'_>, terms::Asked<'_>),
-        request: RequestMeta,
-    ) -> Result<(), Fault> {
-        let Ok((mut job, buffer)) = read::passage(connection) else {
-            self.refuse(connection);
-            return Ok(());
-        };
-        if let Err(fault) = job.builder.fill(head, &mut connection.thread.names) {
-            write::recycle(connection, job);
-            return Err(fault);
-        }
-        let terms = self.agree(connection, terms, &mut job.builder);
-        job.begin(self.flow.id, request, Some(buffer));
-        job.agree(terms, connection.turn());
+    /// Sends its job to the workers.
+    fn begin_job(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
+        job.number = self.flow.id;
         self.dispatch(connection, job);
-        Ok(())
     }
 
-    /// The request's body comes first.
-    fn begin_body(
-        &mut self,
-        connection: &mut Link<'_, '_, S>,
-        (head, terms): (&Head<'_>, terms::Asked<'_>),
-        bytes_max: u64,
-    ) -> Result<(), Fault> {
-        let Some(incoming) = self.arrives(connection, head, BodyMode::Buffered) else {
-            return Ok(());
-        };
-        incoming.pending.body_bytes_max = bytes_max;
-        let names = &mut connection.thread.names;
-        incoming.pending.builder.fill(head, names)?;
-        let mut builder = std::mem::take(&mut incoming.pending.builder);
-        let terms = self.agree(connection, terms, &mut builder);
-        if let Some(incoming) = &mut self.incoming {
-            (incoming.pending.builder, incoming.pending.terms) = (builder, terms);
-        }
-        Ok(())
+    /// The body is read from now on.
+    fn arrives(&mut self, pending: Box<PendingBody>) {
+        self.incoming = Some(Incoming {
+            pending,
+            unreleased: 0,
+        });
     }
 
-    /// Lets a worker open a request whose body is taken piece by piece.
-    fn begin_upload(
-        &mut self,
-        connection: &mut Link<'_, '_, S>,
-        (head, terms): (&Head<'_>, terms::Asked<'_>),
-    ) -> Result<(), Fault> {
-        let Some(mut job) = connection.job() else {
-            self.refuse(connection);
-            return Ok(());
-        };
-        if !connection.lasts(&mut job) {
-            write::recycle(connection, job);
-            self.refuse(connection);
-            return Ok(());
-        }
-        if let Err(fault) = job.builder.fill(head, &mut connection.thread.names) {
-            write::recycle(connection, job);
-            return Err(fault);
-        }
-        let terms = self.agree(connection, terms, &mut job.builder);
-        self.arrives(connection, head, BodyMode::Streamed);
-        job.begin_upload(self.flow.id, RequestMeta::of(head));
-        job.agree(terms.without_time(), connection.turn());
-        self.dispatch(connection, job);
-        Ok(())
-    }
-
-    /// The body is read from now on. `None`: there is none.
-    fn arrives(
-        &mut self,
-        connection: &mut Link<'_, '_, S>,
-        head: &Head<'_>,
-        mode: BodyMode,
-    ) -> Option<&mut Incoming> {
-        if self.flow.is_received {
-            return None;
-        }
-        let mut pending = connection.thread.pending_body.pop().unwrap_or_default();
-        pending.begin(RequestMeta::of(head), head, mode);
-        if pending.owes_continue {
+    /// Its client sends the body, if it waits to be asked.
+    fn ask_for_body(&mut self, connection: &mut Link<'_, '_, S>) {
+        let incoming = self.incoming.as_mut();
+        if incoming.is_some_and(|it| std::mem::take(&mut it.pending.owes_continue)) {
             let mut block = Vec::new();
             put_status(&mut block, 100);
             wire::put_block(&mut connection.core.out, self.flow.id, &block, false);
-            pending.owes_continue = false;
         }
-        Some(self.incoming.insert(Incoming {
-            pending,
-            unreleased: 0,
-        }))
     }
 
     /// Takes what has arrived of the body, all of it or nothing.
@@ -341,19 +244,17 @@ impl<S: Service> Stream<S> {
 
     /// The body is complete: sends the request to the workers.
     fn pass_whole(&mut self, connection: &mut Link<'_, '_, S>) {
-        let Ok((mut job, buffer)) = read::passage(connection) else {
-            return self.refuse(connection);
+        let Some(Incoming { mut pending, .. }) = self.incoming.take() else {
+            return;
         };
-        let Some(incoming) = self.incoming.take() else {
-            return write::recycle(connection, job);
-        };
-        let mut pending = incoming.pending;
-        std::mem::swap(&mut job.builder, &mut pending.builder);
-        *job.builder.request.body_mut() = pending.take_body();
-        job.begin(self.flow.id, pending.request, Some(buffer));
-        job.agree(pending.terms, connection.turn());
+        let passage = admission::passage(connection);
+        let turn = connection.turn();
+        let job = passage.map(|passage| admission::completed(passage, &mut pending, turn));
         connection.thread.recycle_pending_body(pending);
-        self.dispatch(connection, job);
+        match job {
+            Ok(job) => self.begin_job(connection, job),
+            Err(_) => self.refuse(connection),
+        }
     }
 
     /// Sends what has gathered of an upload to its worker, if that can take it and it is worth one.
@@ -431,24 +332,4 @@ fn without_dots(target: &str) -> Result<String, Fault> {
     let range = path_range(target);
     let path = dots::without_dot_segments(&target[range.clone()])?;
     Ok([&target[..range.start], &path, &target[range.end..]].concat())
-}
-
-/// Lets the service answer here and now; or it says where else the request is answered.
-fn answer_inline<'a, S: Service>(
-    connection: &mut Connection<'a, S>,
-    head: &Head<'_>,
-    request: RequestMeta,
-) -> Result<Outgoing, Place<'a>> {
-    let turn = connection.turn();
-    let ThreadState {
-        service: thread,
-        scratch,
-        date,
-        ..
-    } = &mut *connection.thread;
-    let reply = Reply::new(Out::scratch(scratch), date.at(turn.wall()), request);
-    let service = &connection.protocol.service;
-    read::written(head, reply, |reply| {
-        service.inline(thread, turn, head, reply)
-    })
 }

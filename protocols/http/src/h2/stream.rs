@@ -29,10 +29,8 @@ use crate::message::Response;
 use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Record, StreamSent};
-use crate::request_builder::RequestBuilder;
 use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, log};
-use crate::terms::{Asked, JobTerms};
 use crate::{defer, refuse, time_out, upload, write};
 
 /// See the module.
@@ -58,7 +56,7 @@ pub(crate) struct Stream<S: Service> {
     /// By when a worker is to begin with its job, if that is bounded.
     awaited: Option<Awaited>,
     /// Its handler looks whether its client is gone.
-    watched: Option<Watched>,
+    pub(super) watched: Option<Watched>,
 }
 
 /// Where the job of a stream is.
@@ -105,25 +103,6 @@ impl<S: Service> Stream<S> {
     pub(super) fn is_unread(&self) -> bool {
         let is_read = self.incoming.is_some() || self.tunneled.is_some();
         !self.flow.is_received && !is_read && self.asked_tunnel.is_none()
-    }
-
-    /// The terms of its request for its job; see `read::agree`.
-    pub(super) fn agree(
-        &mut self,
-        connection: &Connection<'_, S>,
-        asked: Asked<'_>,
-        builder: &mut RequestBuilder,
-    ) -> JobTerms {
-        let terms = match asked {
-            Asked::Route(terms) => terms,
-            Asked::Work(work) => return connection.thread.parts.of_work(work),
-            Asked::Nothing => return JobTerms::default(),
-        };
-        if terms.watches {
-            let watched = self.watched.get_or_insert_default();
-            builder.request.extensions_mut().insert(watched.watch());
-        }
-        connection.thread.parts.of_job(terms)
     }
 
     /// Its job is back.

@@ -1,5 +1,6 @@
 //! The protocol in a real server, on every driver: what clients get, byte for byte.
 
+mod admission;
 mod bodies;
 mod deadlines;
 mod deferred;
