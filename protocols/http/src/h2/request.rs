@@ -151,7 +151,6 @@ impl<S: Service> Stream<S> {
             }
             Admission::Upload(job, pending) => {
                 self.arrives(pending);
-                self.ask_for_body(connection);
                 self.begin_job(connection, job);
             }
         }
@@ -172,8 +171,8 @@ impl<S: Service> Stream<S> {
         });
     }
 
-    /// Its client sends the body, if it waits to be asked.
-    fn ask_for_body(&mut self, connection: &mut Link<'_, '_, S>) {
+    /// It is certain that the body is read: its client sends it, if it waits to be asked.
+    pub(super) fn ask_for_body(&mut self, connection: &mut Link<'_, '_, S>) {
         let incoming = self.incoming.as_mut();
         if incoming.is_some_and(|it| std::mem::take(&mut it.pending.owes_continue)) {
             let mut block = Vec::new();
@@ -308,6 +307,8 @@ impl Incoming {
             pending.gathered.append(pool, data, 0)?;
         }
         pending.bytes += data.len() as u64;
+        // A client that sends its body no longer waits for `100 Continue`.
+        pending.owes_continue = false;
         self.unreleased += data.len();
         if self.pending.piece.len() <= UPLOAD_PIECE_BYTES {
             self.release(connection, flow);

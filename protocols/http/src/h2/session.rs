@@ -312,6 +312,7 @@ impl<S: Service> Session<S> {
             stream.dispatch(link, job);
         } else if job.is_receiving() {
             stream.job = Home::Here(job);
+            stream.ask_for_body(link);
         } else {
             // An early answer wants no more of the body.
             stream.drop_body(link);

@@ -354,6 +354,7 @@ const CASES: &[Case] = &[
     ),
     // A body that nothing reads.
     case("POST /worker/unread", Known(5), &["plan", "pooled"], &[200]),
+    case("POST /worker/unread", Expect(5), &["plan", "open"], &[200]),
     case("POST /worker/unread", Unknown(5), &["plan", "open"], &[200]),
 ];
 
