@@ -39,6 +39,7 @@ mod health;
 mod header_names;
 mod hosts;
 mod http2;
+mod http2_clients;
 mod hung_mount;
 mod ingest;
 mod ingest_handover;
