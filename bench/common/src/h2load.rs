@@ -27,12 +27,21 @@ pub struct Load {
     pub scheme: Scheme,
     pub address: SocketAddr,
     pub path: String,
+    /// The class of the status that replies have to have.
+    pub wanted: Class,
     pub connections: u32,
     /// Requests at once on each of them.
     pub streams: u32,
     pub amount: Amount,
     /// The cores h2load may use; all if empty.
     pub cores: Vec<usize>,
+}
+
+/// Of a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Success,
+    ClientError,
 }
 
 /// How much is asked for.
@@ -47,7 +56,7 @@ pub enum Amount {
 /// What came of it.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Those that were answered with a status of success.
+    /// Those that were answered with a status of the wanted class.
     pub requests: u64,
     /// All others that were begun before the time was over.
     pub errors: u64,
@@ -99,7 +108,7 @@ impl H2load {
         let limit = time + PATIENCE;
         let output = Child::start(&mut command)?.finish(limit);
         let text = output.map_err(|error| named(&error.to_string()))?;
-        let counts = parse(&text);
+        let counts = parse(&text, load.wanted);
         let (requests, errors, body_bytes) =
             counts.ok_or_else(|| named(&format!("printed no figures: {}", text.trim())))?;
         let latencies = latencies(&fs::read_to_string(&log)?)?;
@@ -114,21 +123,26 @@ impl H2load {
 }
 
 /// Requests that were answered, and that were not; bytes of bodies.
-fn parse(text: &str) -> Option<(u64, u64, u64)> {
+fn parse(text: &str, wanted: Class) -> Option<(u64, u64, u64)> {
     let begins = |mark| text.lines().find_map(|line| line.strip_prefix(mark));
     let requests = begins("requests: ")?;
     let answers = begins("status codes: ")?;
+    let (success, error) = (count(answers, "2xx")?, count(answers, "4xx")?);
+    let (right, other) = match wanted {
+        Class::Success => (success, error),
+        Class::ClientError => (error, success),
+    };
     let wrong = [
         count(requests, "failed")?,
         count(requests, "timeout")?,
         count(answers, "3xx")?,
-        count(answers, "4xx")?,
         count(answers, "5xx")?,
+        other,
     ];
     // `484.00MB (507510784) data`
     let bodies = begins("traffic: ")?.split('(').next_back()?;
     let body_bytes = bodies.strip_suffix(") data")?.parse().ok()?;
-    Some((count(answers, "2xx")?, wrong.iter().sum(), body_bytes))
+    Some((right, wrong.iter().sum(), body_bytes))
 }
 
 /// The number before a word, in a list with commas.
@@ -167,8 +181,12 @@ traffic: 484.15MB (507667320) total, 91.19KB (93376) headers (space savings 95%)
 
     #[test]
     fn what_was_not_answered_well_is_an_error() {
-        assert_eq!(parse(OUTPUT), Some((97, 4 + 2 + 7 + 3 + 1, 507_510_784)));
-        assert_eq!(parse("finished in 2.00s\n"), None);
+        let of = |wanted| parse(OUTPUT, wanted).map(|(right, wrong, _)| (right, wrong));
+        assert_eq!(of(Class::Success), Some((97, 4 + 2 + 7 + 1 + 3)));
+        assert_eq!(of(Class::ClientError), Some((3, 4 + 2 + 7 + 1 + 97)));
+        let bytes = parse(OUTPUT, Class::Success).map(|(_, _, bytes)| bytes);
+        assert_eq!(bytes, Some(507_510_784));
+        assert_eq!(parse("finished in 2.00s\n", Class::Success), None);
     }
 
     #[test]

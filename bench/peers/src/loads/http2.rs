@@ -22,7 +22,8 @@ const ACK: u8 = 1;
 const METHOD_GET: u8 = 0x82;
 const SCHEME_HTTP: u8 = 0x86;
 const SCHEME_HTTPS: u8 = 0x87;
-const STATUS_200: u8 = 0x88;
+pub(crate) const STATUS_200: u8 = 0x88;
+pub(crate) const STATUS_404: u8 = 0x8d;
 /// Fields without indexing whose names are in that table.
 const AUTHORITY: u8 = 1;
 const PATH: u8 = 4;
@@ -77,12 +78,12 @@ impl Connection {
         })
     }
 
-    /// Asks once, for a reply with status 200.
+    /// Asks once, for a reply with this status.
     ///
     /// # Errors
     /// `InvalidData` for another reply, and for a connection that the server ends; what the stream
     /// reports otherwise.
-    pub(crate) fn ask(&mut self, path: &str) -> io::Result<Reply> {
+    pub(crate) fn ask(&mut self, path: &str, expected: u8) -> io::Result<Reply> {
         let asked = self.next;
         self.next += 2;
         let mut fields = vec![METHOD_GET, self.scheme];
@@ -95,8 +96,8 @@ impl Connection {
             match frame.kind {
                 SETTINGS if frame.flags & ACK == 0 => self.send(SETTINGS, ACK, 0, &[])?,
                 HEADERS if frame.stream == asked => {
-                    if status(&frame.payload) != Some(STATUS_200) {
-                        return Err(invalid("another status than 200"));
+                    if status(&frame.payload) != Some(expected) {
+                        return Err(invalid("another status than expected"));
                     }
                 }
                 DATA if frame.stream == asked => body.extend_from_slice(&frame.payload),
@@ -195,7 +196,7 @@ mod tests {
     fn asked(frames: &[Vec<u8>]) -> io::Result<Reply> {
         let replies = Cursor::new(frames.concat());
         let stream = Box::new(Script { replies });
-        Connection::begin(stream, Scheme::Http)?.ask("/small.txt")
+        Connection::begin(stream, Scheme::Http)?.ask("/small.txt", STATUS_200)
     }
 
     #[test]

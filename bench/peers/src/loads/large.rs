@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flatpath_bench_common::h2load::{self, Amount, H2load};
+use flatpath_bench_common::h2load::{self, Amount, Class, H2load};
 use flatpath_bench_common::http;
 use flatpath_bench_common::servers::{CPU, LOST, Metric, PEAK_MIB, SERVED};
 use flatpath_bench_common::source::Source;
@@ -225,6 +225,7 @@ impl Large {
     fn drive_http2(&self, h2load: &H2load, server: &Server, time: Duration) -> io::Result<Done> {
         let requests = time.as_secs_f64() * HTTP2_BYTES as f64 / self.bytes as f64;
         let load = h2load::Load {
+            wanted: Class::Success,
             scheme: Scheme::Https,
             address: server.address,
             path: format!("/{}", self.bytes),

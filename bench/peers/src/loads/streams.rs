@@ -1,16 +1,16 @@
-//! The small file by HTTP/2 on kept connections, driven by h2load, and connections that asked once
-//! by it.
+//! The small file by HTTP/2 on kept connections, or what is not there, driven by h2load, and
+//! connections that asked once by it.
 
 use std::io;
 use std::net::TcpStream;
 
-use flatpath_bench_common::h2load::{self, Amount, Counted, H2load};
+use flatpath_bench_common::h2load::{self, Amount, Class, Counted, H2load};
 use flatpath_bench_common::http;
 use flatpath_bench_common::servers::{CPU, ERRORS, P50, P99, RATE, REPLY_BYTES};
 use flatpath_bench_common::tools::{self, Tool};
 use flatpath_bench_common::wrk::Scheme;
 
-use super::http2::{Connection, Stream};
+use super::http2::{Connection, STATUS_200, STATUS_404, Stream};
 use super::idle;
 use super::tls::Client;
 use crate::comparison::{Load, Row, Turn};
@@ -25,6 +25,24 @@ const WARM_UP_SECONDS: u32 = 1;
 pub(crate) struct Streams {
     pub(crate) connections: u32,
     pub(crate) streams: u32,
+    pub(crate) asked: Asked,
+}
+
+/// What is asked for, again and again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Small,
+    /// What no server has.
+    Absent,
+}
+
+impl Asked {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Small => SMALL_PATH,
+            Self::Absent => "/absent",
+        }
+    }
 }
 
 /// This many connections that asked once and wait.
@@ -32,7 +50,7 @@ pub(crate) struct Waiting(pub(crate) u32);
 
 impl Load for Streams {
     fn start<'a>(&'a self, ground: &'a Ground, row: &'a Row) -> io::Result<Turn<'a>> {
-        let (server, clients) = start(ground, row)?;
+        let (server, clients) = start(ground, row, self.asked)?;
         Ok(Box::new(move || {
             let reply_bytes = clients.check(&server)?;
             let load = h2load::Load {
@@ -66,13 +84,13 @@ impl Load for Streams {
 impl Load for Waiting {
     fn start<'a>(&'a self, ground: &'a Ground, row: &'a Row) -> io::Result<Turn<'a>> {
         Ok(Box::new(move || {
-            let (server, clients) = start(ground, row)?;
+            let (server, clients) = start(ground, row, Asked::Small)?;
             let connect = || -> io::Result<Vec<_>> {
                 let crowd = idle::connect(server.address, self.0)?.into_iter();
                 crowd.map(|socket| clients.connect(socket)).collect()
             };
             idle::of_crowd(&server, connect, |connection: &mut Connection| {
-                connection.ask(SMALL_PATH).map(drop)
+                connection.ask(SMALL_PATH, STATUS_200).map(drop)
             })
         }))
     }
@@ -82,17 +100,19 @@ impl Load for Waiting {
     }
 }
 
-/// What a server is asked with.
+/// What a server is asked with, and for.
 struct Clients {
+    asked: Asked,
     scheme: Scheme,
     client: Client,
     h2load: H2load,
 }
 
-/// Starts a server, checks its reply for the small file, and warms it up.
-fn start(ground: &Ground, row: &Row) -> io::Result<(Server, Clients)> {
+/// Starts a server, checks its reply, and warms it up.
+fn start(ground: &Ground, row: &Row, asked: Asked) -> io::Result<(Server, Clients)> {
     let server = row.start(ground)?;
     let clients = Clients {
+        asked,
         scheme: match row.needs.service {
             Service::Https => Scheme::Https,
             _ => Scheme::Http,
@@ -111,7 +131,11 @@ impl Clients {
         h2load::Load {
             scheme: self.scheme,
             address: server.address,
-            path: SMALL_PATH.to_owned(),
+            path: self.asked.path().to_owned(),
+            wanted: match self.asked {
+                Asked::Small => Class::Success,
+                Asked::Absent => Class::ClientError,
+            },
             connections: WARM_UP_CONNECTIONS,
             streams: 1,
             amount: Amount::Seconds(WARM_UP_SECONDS),
@@ -131,8 +155,12 @@ impl Clients {
     /// Asks once, on a connection of its own, and checks the body: the bytes of head and body.
     fn check(&self, server: &Server) -> io::Result<usize> {
         let socket = http::connect(server.address)?;
-        let reply = self.connect(socket)?.ask(SMALL_PATH)?;
-        if reply.body != small_body() {
+        let status = match self.asked {
+            Asked::Small => STATUS_200,
+            Asked::Absent => STATUS_404,
+        };
+        let reply = self.connect(socket)?.ask(self.asked.path(), status)?;
+        if self.asked == Asked::Small && reply.body != small_body() {
             return Err(io::Error::other("the body is another one than expected"));
         }
         Ok(reply.bytes)

@@ -163,9 +163,9 @@ mod tests {
 
     #[test]
     fn only_what_is_needed_must_be_installed() {
-        use tools::{GANESHA, NGINX, RPCBIND, STRACE, VALGRIND, WRK};
+        use tools::{GANESHA, H2O, NGINX, RPCBIND, STRACE, VALGRIND, WRK};
         let tools = |arguments: &[&str]| tools(&of(arguments));
-        assert_eq!(tools(&[]), [WRK, NGINX]);
+        assert_eq!(tools(&[]), [WRK, NGINX, H2O]);
         assert_eq!(tools(&["--only", "sleepers"]), []);
         assert_eq!(tools(&["--only", "idle"]), [NGINX]);
         assert_eq!(tools(&["--only", "nfs"]), [GANESHA, RPCBIND]);

@@ -1,4 +1,4 @@
-//! Files, alone, hello, pooled, busy, and items of a database: one request again and again.
+//! Files, a 404, alone, hello, pooled, busy, and items of a database: one request again and again.
 
 use flatpath_bench_common::nginx::{HELLO_BODY, HELLO_PATH};
 use flatpath_bench_common::report::Wanted::{AtLeast, AtMost, Below};
@@ -24,15 +24,30 @@ const KEPT: Way = (Lifetime::KeepAlive, Pinning::Free);
 const CLOSED: Way = (Lifetime::Close, Pinning::Free);
 const KEPT_ON_ONE_CORE: Way = (Lifetime::KeepAlive, Pinning::ServerOnOneCore);
 
-/// The small file.
+/// The small file, and what is not there.
 pub(super) fn files() -> Vec<Comparison> {
-    each([KEPT, CLOSED], |way, connections| {
+    let mut tables = each([KEPT, CLOSED], |way, connections| {
         let most = if way == CLOSED { 0.75 } else { 0.65 };
         file("files", way, connections)
             .ratios(Kind::Nginx, &[CPU, RATE])
             .wants([Kind::Flatpath], CPU, &beside(Kind::Nginx), AtMost(most))
             .wants([Kind::Flatpath], RATE, &beside(Kind::Nginx), AtLeast(1.0))
-    })
+    });
+    tables.push(absent());
+    tables
+}
+
+/// What is not there, which workers answer. wrk counts each of these replies as an error.
+fn absent() -> Comparison {
+    let request = Request {
+        expected: Expected::Head(404, ""),
+        ..Request::of("/absent", "")
+    };
+    let ours = [Kind::FlatpathUring, Kind::FlatpathEpoll];
+    let kinds = [&[Kind::Nginx, Kind::H2o][..], &ours].concat();
+    table("files", "404", request, &kinds, KEPT, CONNECTIONS[0])
+        .ratios(Kind::H2o, &[CPU, RATE])
+        .wants(ours, CPU, &beside(Kind::H2o), AtMost(0.95))
 }
 
 /// The small file, one request at a time.

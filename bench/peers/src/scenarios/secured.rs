@@ -15,7 +15,7 @@ use crate::kind::Kind;
 use crate::loads::handshakes::Handshakes;
 use crate::loads::idle::{IDLE, Idle};
 use crate::loads::storm::{ALONE, BESIDE, HANDSHAKES, Storms};
-use crate::loads::streams::{Streams, Waiting};
+use crate::loads::streams::{Asked, Streams, Waiting};
 use crate::loads::wrk::{Request, Wrk};
 use crate::server::{Needs, Service};
 
@@ -95,8 +95,9 @@ fn beside_nginx(table: Comparison, most: f64) -> Comparison {
 
 /// HTTP/2, with this many connections that wait.
 pub(super) fn http2(clients: u32) -> Vec<Comparison> {
-    let secured = [Kind::Http2Nginx, Kind::HttpsHyper, OURS[0], OURS[1]];
-    let plain = [Kind::Http2Nginx, OURS[0], OURS[1]];
+    let theirs = [Kind::Http2Nginx, Kind::Lighttpd, Kind::H2o];
+    let secured = [&theirs[..], &[Kind::HttpsHyper], &OURS].concat();
+    let plain = [&theirs[..], &OURS].concat();
     let mut tables = http2_by("HTTP/2 over TLS", Service::Https, &secured, OURS, clients);
     tables.extend(http2_by(
         "HTTP/2 without TLS",
@@ -122,22 +123,28 @@ fn http2_by(
         };
         Row::of(kinds, &needs)
     };
-    let nginx = Kind::Http2Nginx;
+    let (nginx, h2o) = (Kind::Http2Nginx, Kind::H2o);
     let idle_bytes_max = match service {
         Service::Https => 3_000.0,
         _ => 1_300.0,
     };
-    let requests = |(streams, most)| {
+    let requests = |(asked, streams, most)| {
+        let what = match asked {
+            Asked::Small => "small file",
+            Asked::Absent => "404",
+        };
         let about = format!(
-            "small file by {over}, {CONNECTIONS} connections with {streams} requests at a time"
+            "{what} by {over}, {CONNECTIONS} connections with {streams} requests at a time"
         );
         let load = Streams {
             connections: CONNECTIONS,
             streams,
+            asked,
         };
         Comparison::new("http2", about, rows(CONNECTIONS), load)
+            .ratios(h2o, &[CPU, RATE])
             .ratios(nginx, &[CPU, RATE])
-            .wants(ours, CPU, &beside(nginx), AtMost(most))
+            .wants(ours, CPU, &beside(h2o), AtMost(most))
     };
     let about = format!("{clients} idle connections of {over}");
     let idle = Comparison::new(
@@ -152,7 +159,12 @@ fn http2_by(
         &Beside::Nothing,
         AtMost(idle_bytes_max),
     );
-    let mut tables: Vec<_> = [(1, 0.7), (32, 0.16)].into_iter().map(requests).collect();
+    let asked = [
+        (Asked::Small, 1, 0.65),
+        (Asked::Small, 32, 0.6),
+        (Asked::Absent, 32, 0.6),
+    ];
+    let mut tables: Vec<_> = asked.into_iter().map(requests).collect();
     tables.push(idle);
     tables
 }
