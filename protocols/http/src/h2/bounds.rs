@@ -60,6 +60,9 @@ pub(super) const RESETS_KEPT: usize = 8;
 pub(super) const IDLE_BYTES_FREE: u64 = 1024 * 1024;
 pub(super) const IDLE_BYTES_PART: u64 = 8;
 
+/// Signals of priority that are kept of streams that have not begun.
+pub(super) const EARLY_MAX: usize = 8;
+
 /// Whether a body is taken piece by piece.
 pub(super) fn is_streamed(pending: &PendingBody) -> bool {
     matches!(pending.mode, BodyMode::Streamed | BodyMode::Abandoned)

@@ -40,14 +40,14 @@
 //!   those above are idle. Of the last few that this side has reset all frames are let pass
 //!   (section 5.1), as their client may have sent them before it knew.
 //!
-//! It does not push, and keeps to no priorities: PRIORITY and PRIORITY_UPDATE (RFC 9218) are let
-//! pass.
+//! It does not push. Of priorities it keeps to those of RFC 9218 (`priority`); PRIORITY is let pass.
 
 use super::bounds::{CONNECTION_WINDOW_BYTES, RESETS_KEPT, STREAM_WINDOW_BYTES, STREAMS_MAX};
 use super::flow::Flow;
 use super::hpack::Decoder;
 use super::input::{Input, Next, PRIORITY_BYTES, SETTING_BYTES};
 use super::patience::Patience;
+use super::priority::Priority;
 use super::wire::{
     self, ACK, Code, END_STREAM, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, Frame, Kind, WINDOW_FIRST,
     WINDOW_MAX,
@@ -126,8 +126,9 @@ impl Core {
             (INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
             (MAX_HEADER_LIST_SIZE, block_bytes_max as u32),
             (ENABLE_CONNECT_PROTOCOL, 1),
+            (NO_RFC7540_PRIORITIES, 1),
         ];
-        let mut payload = [0; 5 * SETTING_BYTES];
+        let mut payload = [0; 6 * SETTING_BYTES];
         for (place, (id, value)) in payload.chunks_exact_mut(SETTING_BYTES).zip(settings) {
             place[..2].copy_from_slice(&id.to_be_bytes());
             place[2..].copy_from_slice(&value.to_be_bytes());
@@ -276,7 +277,9 @@ impl Core {
             };
             let value = value.first_chunk().map_or(0, |it| u32::from_be_bytes(*it));
             match u16::from_be_bytes([*a, *b]) {
-                ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(Code::Protocol),
+                ENABLE_PUSH | ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
+                    return Err(Code::Protocol);
+                }
                 INITIAL_WINDOW_SIZE if value > WINDOW_MAX => return Err(Code::FlowControl),
                 INITIAL_WINDOW_SIZE => self.stream_window = value,
                 MAX_FRAME_SIZE if !MAX_FRAME_SIZES.contains(&value) => return Err(Code::Protocol),
@@ -367,7 +370,26 @@ impl Core {
         Ok(error)
     }
 
-    /// GOAWAY or PRIORITY_UPDATE.
+    /// PRIORITY_UPDATE (RFC 9218 section 7.1): the stream that it is about, and what it says.
+    ///
+    /// # Errors
+    /// That of the connection: there is no such stream, and will be none.
+    pub(super) fn priority_update(
+        &mut self,
+        frame: &Frame,
+        payload: &[u8],
+    ) -> Result<(u32, Priority), Code> {
+        self.patience.idles(frame.whole_bytes())?;
+        let (stream, value) = payload.split_first_chunk().ok_or(Code::FrameSize)?;
+        let stream = u32::from_be_bytes(*stream) & WINDOW_MAX;
+        // Those of even numbers are pushed.
+        match stream.is_multiple_of(2) {
+            true => Err(Code::Protocol),
+            false => Ok((stream, Priority::of([value].into_iter()))),
+        }
+    }
+
+    /// GOAWAY.
     pub(super) fn others(&mut self, frame: &Frame) -> Result<(), Code> {
         self.client_leaves |= frame.kind == Kind::GoAway;
         self.patience.idles(frame.whole_bytes())
@@ -456,6 +478,8 @@ const MAX_FRAME_SIZE: u16 = 0x5;
 const MAX_HEADER_LIST_SIZE: u16 = 0x6;
 /// RFC 8441 section 3.
 const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
+/// RFC 9218 section 2.1.
+const NO_RFC7540_PRIORITIES: u16 = 0x9;
 
 /// RFC 9113 section 6.5.2.
 const MAX_FRAME_SIZES: std::ops::Range<u32> = 1 << 14..1 << 24;

@@ -6,10 +6,12 @@
 use flatpath::Stall;
 
 use super::bounds::STREAMS_MAX;
+use super::core::Gone;
 use super::fields;
 use super::hpack::FieldList;
 use super::input::{self, Next};
 use super::link::Link;
+use super::priority::Priority;
 use super::request;
 use super::session::Session;
 use super::wire::{Code, END_STREAM, FRAME_HEAD_BYTES, Frame, Kind};
@@ -147,6 +149,11 @@ impl<S: Service> Session<S> {
                 None
             }
             Kind::Priority => self.core.priority(frame, payload)?,
+            Kind::PriorityUpdate => {
+                let (stream, priority) = self.core.priority_update(frame, payload)?;
+                self.prioritize(stream, priority);
+                None
+            }
             _ => {
                 self.core.others(frame)?;
                 None
@@ -157,6 +164,18 @@ impl<S: Service> Session<S> {
             self.reset(connection, frame.stream, code);
         }
         Ok(())
+    }
+
+    /// The client says how urgent a stream is, which may not have begun.
+    fn prioritize(&mut self, stream: u32, priority: Priority) {
+        match self.place_of(stream) {
+            Some(at) => {
+                self.streams[at].priority = priority;
+                self.moves_all = true;
+            }
+            None if self.core.gone(stream) == Gone::Idle => self.early.put(stream, priority),
+            None => {}
+        }
     }
 
     /// Resets a stream that may be there.
@@ -265,7 +284,10 @@ impl<S: Service> Session<S> {
             }
         };
         match served {
-            Ok(stream) => {
+            Ok(mut stream) => {
+                if let Some(priority) = self.early.take(frame.stream) {
+                    stream.priority = priority;
+                }
                 if self.streams.capacity() == 0 {
                     // Most connections have one at a time.
                     self.streams.reserve_exact(1);

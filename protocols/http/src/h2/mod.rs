@@ -17,6 +17,7 @@
 //! | `flow`      | one stream: its sides and windows                                 | no       |
 //! | `input`     | which frame is where                                              | no       |
 //! | `patience`  | what a client may do for nothing                                  | no       |
+//! | `priority`  | whose reply is sent first                                         | no       |
 //! | `core`      | who may say what when, windows, goodbyes                          | no       |
 //! | `fields`    | the head that a request's fields are                              | no       |
 //! | `heads`     | the fields that a reply's head is                                 | no       |
@@ -30,7 +31,7 @@
 //! | `frames`    | what each frame does                                              | yes      |
 //! | `session`   | the loop: input, rounds, deadlines                                | yes      |
 //!
-//! What it does not do: server push, priorities, trailers (dropped), CONNECT to other hosts.
+//! What it does not do: server push, trailers (dropped), CONNECT to other hosts.
 
 use flatpath::access_log::LogEnd;
 use flatpath::{Job, Phase, Received, Stall};
@@ -44,6 +45,7 @@ pub(crate) mod hpack;
 mod flow;
 mod input;
 mod patience;
+mod priority;
 mod core;
 mod fields;
 pub(crate) mod heads;

@@ -16,6 +16,7 @@ use super::fields::{ADDED, Asked, Refusal};
 use super::flow::Flow;
 use super::hpack::{Field, FieldList, put_status};
 use super::link::Link;
+use super::priority::{self, Priority};
 use super::stream::{Home, Incoming, Stream};
 use super::wire::{self, Code};
 use crate::admission::{self, Admission, Channel, Facts};
@@ -46,6 +47,8 @@ pub(super) fn serve<S: Service>(
     let cookies = list.join(b"cookie", b"; ");
     let list = &*list;
     let mut stream = Stream::new(flow, connection.turn());
+    let said = list.iter().filter(|(name, _)| *name == priority::FIELD);
+    stream.priority = Priority::of(said.map(|(_, value)| value));
     let asked = match Asked::of(list) {
         Ok(asked) => asked,
         // What is missing may be beyond the bounds.

@@ -327,6 +327,14 @@ impl<S: Service> Stream<S> {
         Ok(sent)
     }
 
+    /// More urgent streams send: what its client's windows have room for waits for them, and no
+    /// longer for the client.
+    pub(super) fn waits_for_others(&mut self, connection: &Link<'_, '_, S>) {
+        if let Some(sending) = &mut self.sending {
+            sending.is_blocked &= connection.core.send_room(&self.flow) == 0;
+        }
+    }
+
     /// Nothing comes after what is in front.
     fn ends(&mut self) {
         if let Some(sending) = &mut self.sending {

@@ -25,6 +25,7 @@ use super::core::Core;
 use super::frames::Stop;
 use super::hpack::ENTRY_OVERHEAD_BYTES;
 use super::link::Link;
+use super::priority::{Early, Round};
 use super::stream::{Home, Stream};
 use super::wire::Code;
 use crate::limits::Limits;
@@ -37,8 +38,10 @@ pub(crate) struct Session<S: Service> {
     pub(super) core: Core,
     pub(super) account: Account,
     pub(super) streams: Vec<Stream<S>>,
-    /// The stream that moves first in the next round.
+    /// Where the stream is that moves first in the next round, of those that share.
     first: usize,
+    /// What was said of streams that have not begun.
+    pub(super) early: Early,
     /// Any stream may have something to move.
     pub(super) moves_all: bool,
     /// A part of a head waits in the input.
@@ -63,6 +66,7 @@ impl<S: Service> Session<S> {
             account,
             streams: Vec::new(),
             first: 0,
+            early: Early::default(),
             moves_all: false,
             has_part: false,
             has_asked: false,
@@ -176,7 +180,13 @@ impl<S: Service> Session<S> {
         let stream = &mut self.streams[at];
         stream.resume_deferred(&mut link);
         let received = stream.receive(&mut link);
-        let sent = stream.send(&mut link, bytes_max);
+        let sent = match bytes_max {
+            0 => {
+                stream.waits_for_others(&link);
+                Ok(0)
+            }
+            bytes_max => stream.send(&mut link, bytes_max),
+        };
         stream.follow_phase(link.turn(), matches!(sent, Ok(1..)));
         // What a tunnel has sent makes room for what it takes.
         self.moves_all |= stream.tunneled.is_some() && matches!(sent, Ok(1..));
@@ -201,26 +211,41 @@ impl<S: Service> Session<S> {
         }
     }
 
-    /// Moves all streams that may have something to move, in rounds in which each has its turn.
-    /// Returns what one of them has to wait for.
+    /// Moves all streams that may have something to move, in rounds in which each has its turn; the
+    /// most urgent of them send. Returns what one of them has to wait for.
     fn move_streams(&mut self, connection: &mut Connection<'_, S>) -> Option<Stall> {
         let mut stall = None;
         while std::mem::take(&mut self.moves_all) && stall.is_none() {
-            for _ in 0..self.streams.len() {
+            let mut round = self.round();
+            for turn in 0..self.streams.len() {
                 if self.streams.is_empty() || self.core.is_over() {
                     break;
                 }
+                let count = self.streams.len();
+                let at = match &round {
+                    None => self.first % count,
+                    Some(round) => match self.place_of(round.stream(turn)) {
+                        Some(at) => at,
+                        None => continue,
+                    },
+                };
                 if connection.output_is_full() {
-                    self.moves_all = true;
+                    (self.first, self.moves_all) = (at, true);
                     return Some(Stall::Output);
                 }
-                let (at, count) = (self.first % self.streams.len(), self.streams.len());
-                let bytes_max = match count {
-                    1 => SENT_ALONE_BYTES,
+                let priority = self.streams[at].priority;
+                let bytes_max = match &round {
+                    Some(round) if !round.lets_send(priority) => 0,
+                    _ if count == 1 => SENT_ALONE_BYTES,
                     _ => SENT_AT_ONCE_BYTES,
                 };
                 let (sent, other) = self.advance(connection, at, bytes_max);
                 stall = stall.or(other);
+                if let Some(round) = &mut round
+                    && sent > 0
+                {
+                    round.has_sent(priority);
+                }
                 // Where one is gone another has its place.
                 let is_gone = self.streams.len() < count;
                 self.first = if is_gone { at } else { at + 1 };
@@ -228,6 +253,13 @@ impl<S: Service> Session<S> {
             }
         }
         stall
+    }
+
+    /// The next round. `None`: all have the same priority.
+    fn round(&self) -> Option<Round> {
+        let streams = self.streams.iter();
+        let first = self.streams.get(self.first).map_or(0, |it| it.flow.id);
+        Round::of(streams.map(|it| (it.flow.id, it.priority)), first)
     }
 
     /// Queues what was said, and ends the connection if it is over; says what it waits for

@@ -19,6 +19,7 @@ use flatpath::{Job, Pace, Phase, Turn};
 
 use super::flow::Flow;
 use super::link::Link;
+use super::priority::Priority;
 use super::send::Sending;
 use super::tunnel::Tunneled;
 use super::wire::Code;
@@ -36,6 +37,7 @@ use crate::{defer, refuse, time_out, upload, write};
 /// See the module.
 pub(crate) struct Stream<S: Service> {
     pub(super) flow: Flow,
+    pub(super) priority: Priority,
     pub(super) incoming: Option<Incoming>,
     /// Since when the answer is sent, while more comes of the body.
     lingers_since: Option<Duration>,
@@ -82,6 +84,7 @@ impl<S: Service> Stream<S> {
     pub(super) fn new(flow: Flow, turn: Turn) -> Self {
         Self {
             flow,
+            priority: Priority::default(),
             incoming: None,
             lingers_since: None,
             asked_tunnel: None,

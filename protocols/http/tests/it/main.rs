@@ -19,6 +19,7 @@ mod h2_drain;
 mod h2_frames;
 mod h2_held_back;
 mod h2_memory;
+mod h2_priorities;
 mod h2_rules;
 mod hosts;
 mod late;

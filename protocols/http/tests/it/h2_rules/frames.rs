@@ -147,6 +147,8 @@ fn updates() -> Vec<Case> {
             [update(0, b"\0\0\0\x01u=1,i"), get(1)] => &[Answer(1, 200, 5)];
         "RFC 9218 7.1" "on a stream": [update(1, b"\0\0\0\x01u=1")] => &[End(PROTOCOL)];
         "RFC 9218 7.1" "without its stream": [update(0, b"\0")] => &[End(FRAME_SIZE)];
+        "RFC 9218 7.1" "of no stream": [update(0, b"\0\0\0\0u=1")] => &[End(PROTOCOL)];
+        "RFC 9218 7.1" "of a pushed one": [update(0, b"\0\0\0\x02u=1")] => &[End(PROTOCOL)];
     }
 }
 
