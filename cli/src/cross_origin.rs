@@ -16,14 +16,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flatpath::memory::{Payload, Piped, PoolHandle, RegionConfig};
+use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath::{Turn, WorkerScope};
 use flatpath_files::{Files, HeaderChange, Pattern, RuleError, Rules};
 use flatpath_http::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, ORIGIN, VARY};
 use flatpath_http::http::{Extensions, HeaderMap};
 use flatpath_http::{
     Disposition, HandlerState, Head, OriginPattern, Place, Plan, Reply, Request, Response, Service,
-    Sink, SiteKey, SiteMatch, SiteTerms, UploadDecision, Work, WorkerParts,
+    SiteKey, SiteMatch, SiteTerms, UploadDecision, Work, WorkerParts,
 };
 use flatpath_layers::Cors;
 
@@ -202,13 +202,17 @@ impl<S: Service> Service for CrossOrigin<S> {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
+        if let Some(preflight) = self.cors.preflight_of(request) {
+            return UploadDecision::Response(preflight);
+        }
         let granted = self.cors.granted(request);
-        match self.inner.open(request, scope) {
-            UploadDecision::Response(response) => {
-                UploadDecision::Response(self.answered(request, response))
-            }
-            UploadDecision::Sink(sink) if granted.is_empty() => UploadDecision::Sink(sink),
-            UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(Granted { sink, granted })),
+        let decision = self.inner.open(request, scope);
+        match granted.is_empty() {
+            true => decision,
+            false => decision.map(move |mut response| {
+                add(&granted, &mut response);
+                response
+            }),
         }
     }
 
@@ -227,56 +231,5 @@ impl<S: Service> Service for CrossOrigin<S> {
         note: &mut Extensions,
     ) {
         self.inner.response_ready(inner, turn, note);
-    }
-}
-
-/// An upload whose answer gets these headers.
-struct Granted {
-    sink: Box<dyn Sink>,
-    granted: HeaderMap,
-}
-
-impl Granted {
-    fn grant(&self, mut response: Box<Response>) -> Box<Response> {
-        add(&self.granted, &mut response);
-        response
-    }
-}
-
-impl Sink for Granted {
-    fn write(
-        &mut self,
-        piece: &mut Payload,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        let written = self.sink.write(piece, scope);
-        written.map_err(|refusal| self.grant(refusal))
-    }
-
-    fn takes_pipes(&self) -> bool {
-        self.sink.takes_pipes()
-    }
-
-    fn write_piped(
-        &mut self,
-        piped: &mut Piped,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        let written = self.sink.write_piped(piped, scope);
-        written.map_err(|refusal| self.grant(refusal))
-    }
-
-    fn keeps_parts(&self) -> bool {
-        self.sink.keeps_parts()
-    }
-
-    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
-        let mut response = self.sink.finish(scope);
-        add(&self.granted, &mut response);
-        response
-    }
-
-    fn abandoned(self: Box<Self>) {
-        self.sink.abandoned();
     }
 }

@@ -14,7 +14,7 @@
 //!    is owed: a pipelined reply has to wait for those before it, and a worker's can.
 //! 6. **Terms**: what a worker has to know. Only a request that goes to one pays for this.
 //! 7. **Body**: whether its length is one that the plan allows for, now that a head alone is not
-//!    enough.
+//!    enough. Where layers are around the route, they see the refusal first.
 //! 8. **Job**: the place and the memory that it takes. Last, because these may be lacking: until
 //!    here nothing is held that would have to be given back.
 //!
@@ -30,6 +30,7 @@ use flatpath::{Job, Stall, Turn};
 
 use crate::client::Client;
 use crate::client_watch::Watched;
+use crate::exchange::Arrival;
 use crate::fault::Fault;
 use crate::head::{Head, RequestMeta};
 use crate::limits::{INLINE_REPLY_BYTES, REPLY_BUFFER_BYTES};
@@ -38,7 +39,7 @@ use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
-use crate::service::{BodyPlan, Place, Service, log_panic};
+use crate::service::{BodyPlan, Opening, Place, Service, log_panic};
 use crate::site_match::SiteMatch;
 use crate::state::{Connection, Http, ThreadState};
 use crate::terms::{Asked, JobTerms, asked_terms};
@@ -55,8 +56,9 @@ pub(crate) enum Admission<S: Service> {
     Answered(Outgoing),
     /// A worker answers it. The job has all but its number.
     Worker(Job<Http<S>>),
-    /// A worker answers it once its body is here.
-    Whole(Box<PendingBody>),
+    /// A worker answers it once its body is here; or, where layers are around its route, that the
+    /// body is refused.
+    Whole(Box<PendingBody>, Option<Fault>),
     /// A worker opens it, and takes its body piece by piece. The job has all but its number.
     Upload(Job<Http<S>>, Box<PendingBody>),
 }
@@ -158,7 +160,11 @@ fn for_worker<S: Service>(
         return Ok(Admission::Worker(job));
     }
     let of_listener = connection.protocol.limits.body_bytes_max;
-    if let Some(bytes_max) = plan.bytes_max(of_listener, head)? {
+    if let Some(gathering) = plan.gathering(of_listener, head) {
+        let refusal = match (gathering.admit(head), gathering.opening) {
+            (Err(fault), Opening::Never) => return Err(fault.into()),
+            (admitted, _) => admitted.err(),
+        };
         let mut pending = connection.thread.pending_body.pop().unwrap_or_default();
         match fill(connection, &mut pending.builder, (head, asked), channel) {
             Ok(terms) => pending.terms = terms,
@@ -167,9 +173,10 @@ fn for_worker<S: Service>(
                 return Err(fault.into());
             }
         }
-        pending.body_bytes_max = bytes_max;
+        pending.body_bytes_max = gathering.bytes_max;
         pending.begin(request, head, BodyMode::Buffered);
-        return Ok(Admission::Whole(pending));
+        pending.opening = gathering.opening;
+        return Ok(Admission::Whole(pending, refusal));
     }
     if !facts.is_next {
         // U1 of `upload`: its reply must be the one that is due.
@@ -181,7 +188,7 @@ fn for_worker<S: Service>(
         return Err(Stall::Lasting.into());
     }
     let (mut job, terms) = filled(connection, job, (head, asked), channel)?;
-    job.begin_upload(0, request);
+    job.begin_upload(0, request, Arrival::Pieces);
     job.agree(terms.without_time(), connection.turn());
     let mut pending = connection.thread.pending_body.pop().unwrap_or_default();
     pending.begin(request, head, BodyMode::Streamed);

@@ -9,6 +9,7 @@
 //! |----------|-----------------------------------------------------|----------------------------|
 //! | ready    | the handler, or a layer inside                      | changes run at once        |
 //! | upload   | the sink of the body, by an error or at its end     | changes run on that worker |
+//! |          | the refusal of a body that is never complete        | changes run on that worker |
 //! | waiting  | the service, when the job runs again ([`Waiting`])  | changes run on that worker |
 //! | deferred | whatever has its [`Responder`](crate::Responder)    | changes run on a worker    |
 //!
@@ -24,7 +25,7 @@ use crate::carried::Carried;
 use crate::deferred::Pending;
 use crate::into_response::{IntoHeaders, IntoResponse, refused};
 use crate::message::{Request, Response};
-use crate::sink::{Begun, Sink};
+use crate::sink::{Begun, Sink, UploadDecision};
 
 /// What a layer does to a response.
 pub(crate) type Change = Box<dyn FnOnce(Response) -> Response + Send>;
@@ -68,7 +69,7 @@ impl Answer {
             Kind::Ready(response) => Kind::Ready(change(response).into_response()),
             Kind::Upload(sink) => Kind::Upload(Box::new(Changed {
                 sink: Begun::new(sink),
-                change: Some(|response| change(response).into_response()),
+                change: Some(boxed(change)),
             })),
             Kind::Waiting(waiting) => Kind::Waiting(waiting.then(boxed(change))),
             Kind::Deferred(pending) => Kind::Deferred(pending.then(boxed(change))),
@@ -165,6 +166,28 @@ impl IntoAnswer for (StatusCode, Answer) {
     }
 }
 
+impl UploadDecision {
+    /// Changes the response, whenever it is made. Not that of a request which is still to be
+    /// answered as a [whole](Self::Whole).
+    #[must_use]
+    pub fn map(self, change: impl FnOnce(Response) -> Response + Send + 'static) -> Self {
+        match self {
+            Self::Sink(sink) => Answer(Kind::Upload(sink)).map(change).into(),
+            Self::Response(response) => Answer::from(response).map(change).into(),
+            Self::Whole => Self::Whole,
+        }
+    }
+}
+
+impl From<Answer> for UploadDecision {
+    fn from(answer: Answer) -> Self {
+        match answer.0 {
+            Kind::Upload(sink) => Self::Sink(sink),
+            other => Self::Response(Answer(other).into_response_now()),
+        }
+    }
+}
+
 /// The 500 of a request whose handler has panicked.
 pub(crate) fn failed() -> Response {
     let reason = "The request could not be handled.";
@@ -172,13 +195,13 @@ pub(crate) fn failed() -> Response {
 }
 
 /// A sink whose response is changed.
-struct Changed<F> {
+struct Changed {
     sink: Begun,
     /// Until the response is there.
-    change: Option<F>,
+    change: Option<Change>,
 }
 
-impl<F: FnOnce(Response) -> Response> Changed<F> {
+impl Changed {
     /// What a call of the sink has come to; `None` where it panicked.
     fn written(
         &mut self,
@@ -195,18 +218,21 @@ impl<F: FnOnce(Response) -> Response> Changed<F> {
     }
 
     fn changed(&mut self, response: Option<Response>) -> Response {
-        let response = response.unwrap_or_else(|| {
+        let mut response = response.unwrap_or_else(|| {
             log::error!("the sink of a body panicked; its client gets a 500");
             failed()
         });
-        match self.change.take() {
-            Some(change) => change(response),
-            None => response,
+        match (self.change.take(), Pending::take(&mut response)) {
+            (None, None) => response,
+            (Some(change), None) => change(response),
+            (None, Some(pending)) => pending.into_response(),
+            // It is still to be made.
+            (Some(change), Some(pending)) => pending.then(change).into_response(),
         }
     }
 }
 
-impl<F: FnOnce(Response) -> Response + Send> Sink for Changed<F> {
+impl Sink for Changed {
     fn write(
         &mut self,
         piece: &mut Payload,
@@ -237,6 +263,12 @@ impl<F: FnOnce(Response) -> Response + Send> Sink for Changed<F> {
         let sink = std::mem::replace(&mut self.sink, Begun::ended());
         let finished = contain(|| sink.finish(scope));
         self.changed(finished)
+    }
+
+    fn refused(mut self: Box<Self>, response: Response) -> Response {
+        let sink = std::mem::replace(&mut self.sink, Begun::ended());
+        let refused = contain(|| sink.refused(response));
+        self.changed(refused)
     }
 
     fn abandoned(self: Box<Self>) {

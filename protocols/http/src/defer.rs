@@ -265,7 +265,7 @@ impl Exchange {
     /// after, where it has a response.
     pub(crate) fn begins_by(&self, now: Duration) -> Option<Duration> {
         match self.state {
-            State::Fresh => Some(self.arrived.saturating_add(self.terms.time?)),
+            _ if self.begins() => Some(self.arrived.saturating_add(self.terms.time?)),
             State::Deferred => self.pending.as_ref()?.leaves_by(now),
             _ => None,
         }
@@ -275,7 +275,7 @@ impl Exchange {
     pub(crate) fn part(&self) -> Option<u16> {
         match self.state {
             // What takes long is sent on by the time-out inside.
-            State::Fresh if self.terms.time.is_some() => None,
+            _ if self.begins() && self.terms.time.is_some() => None,
             // It is not to wait for what works still.
             State::Deferred => None,
             _ => self.terms.part,
@@ -285,7 +285,7 @@ impl Exchange {
     /// No worker has begun with it in time: this is the answer.
     pub(crate) fn time_is_over(&mut self, response: Response, pool: PoolHandle<'_>) {
         self.builder.clear();
-        self.pending = None;
+        (self.pending, self.upload) = (None, None);
         self.answer(response, pool);
     }
 }

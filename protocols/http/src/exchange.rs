@@ -8,6 +8,7 @@
 //! | Failed    | nothing: the stream broke off     |                                      |
 //! | Opening   | asks the service for a sink       | a sink, or a head                    |
 //! | Receiving | writes what arrived to the sink   | the sink; a head when it is complete |
+//! |           | or refused                        |                                      |
 //! | Work      | runs work beside requests         | the work                             |
 //! | Deferred  | takes the response that is there  | a head, perhaps a body or a chunk    |
 //!
@@ -28,7 +29,9 @@ use http::{Extensions, StatusCode};
 
 use crate::deferred::Pending;
 use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
+use crate::fault::Fault;
 use crate::head::RequestMeta;
+use crate::into_response::refused;
 use crate::limits::{
     REPLY_HEAD_BYTES_MAX, UPLOAD_PIECE_BYTES, UPLOAD_PIPE_BYTES_MAX, UPLOAD_REFILLS_MAX,
 };
@@ -36,7 +39,7 @@ use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, WrittenHead};
-use crate::service::{Service, log_panic};
+use crate::service::{ArrivesWhole, Service, log_panic};
 use crate::sink::{Begun, UploadDecision};
 use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
@@ -56,6 +59,16 @@ pub(crate) enum State {
     Deferred,
 }
 
+/// How the body of a request comes to what takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Piece by piece; an answer before its end is the last of the connection.
+    #[default]
+    Pieces,
+    /// All of it at once; where it is short, an answer before that is one of many.
+    Whole { is_short: bool },
+}
+
 /// The job of this protocol.
 #[derive(Default)]
 pub struct Exchange {
@@ -71,8 +84,11 @@ pub struct Exchange {
     pub(crate) reply: Option<Outgoing>,
     /// What the latest run read of the body.
     pub(crate) chunk: Option<Buffer>,
-    /// The body that the service takes piece by piece.
+    /// The body that a sink takes.
     pub(crate) upload: Option<Box<Upload>>,
+    pub(crate) arrival: Arrival,
+    /// Why the body will never be complete.
+    pub(crate) refusal: Option<Fault>,
     /// Of a tunnel, or of a time-out.
     pub(crate) work: Option<Box<dyn TunnelWork>>,
     /// The response that is made elsewhere.
@@ -188,9 +204,43 @@ impl Exchange {
     }
 
     /// Makes this the request that is in the builder, whose body is to come.
-    pub(crate) fn begin_upload(&mut self, number: u32, request: RequestMeta) {
+    pub(crate) fn begin_upload(&mut self, number: u32, request: RequestMeta, arrival: Arrival) {
         self.begin(number, request, None);
         self.state = State::Opening;
+        (self.arrival, self.refusal) = (arrival, None);
+        if arrival != Arrival::Pieces {
+            let extensions = self.builder.request.extensions_mut();
+            extensions.insert(ArrivesWhole);
+        }
+    }
+
+    /// All of the body of a request that was opened is here.
+    pub(crate) fn bring_whole(&mut self, body: Body) {
+        let Some(upload) = &mut self.upload else {
+            *self.builder.request.body_mut() = body;
+            self.state = State::Fresh;
+            return;
+        };
+        upload.is_last = true;
+        upload.piece = match body {
+            Body::Pooled(buffer) => {
+                let mut piece = Payload::new();
+                piece.push_buffer(buffer);
+                piece
+            }
+            Body::Payload(payload) => payload,
+            _ => Payload::new(),
+        };
+    }
+
+    /// Whether the next run begins with a request that is complete.
+    pub(crate) fn begins(&self) -> bool {
+        let has_come = |upload: &Upload| upload.is_last && self.arrival != Arrival::Pieces;
+        match self.state {
+            State::Fresh => true,
+            State::Receiving => self.upload.as_deref().is_some_and(has_come),
+            _ => false,
+        }
     }
 
     /// Makes this work: of the tunnel on this stream, or of none.
@@ -253,14 +303,7 @@ impl Exchange {
 
     fn run_on<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
         match self.state {
-            State::Fresh => {
-                let response = service.pooled(&mut self.builder.request, scope);
-                if scope.is_parked() {
-                    return;
-                }
-                self.answer(response, scope.pool());
-                self.builder.clear();
-            }
+            State::Fresh => self.serve(service, scope),
             State::Streaming => {
                 // Without a buffer it goes home, where it waits for one.
                 self.read_in_turn(scope);
@@ -287,9 +330,15 @@ impl Exchange {
         if scope.is_parked() {
             return;
         }
-        self.builder.clear();
+        let refusal = self.refusal.take();
         match opened {
+            UploadDecision::Sink(sink) if let Some(fault) = refusal => {
+                self.builder.clear();
+                let refused = Begun::new(sink).refused(response_to(fault));
+                self.refuse(refused, scope.pool());
+            }
             UploadDecision::Sink(sink) => {
+                self.builder.clear();
                 self.upload = Some(Box::new(Upload {
                     sink: Begun::new(sink),
                     piece: Payload::new(),
@@ -301,24 +350,65 @@ impl Exchange {
                 self.state = State::Receiving;
             }
             UploadDecision::Response(response) => {
-                self.request.keep_alive = false;
+                self.builder.clear();
+                self.request.keep_alive &= self.arrival == Arrival::Whole { is_short: true };
                 self.answer(response, scope.pool());
             }
+            UploadDecision::Whole => match (refusal, self.arrival) {
+                (Some(fault), _) => {
+                    self.builder.clear();
+                    self.refuse(response_to(fault), scope.pool());
+                }
+                (None, Arrival::Whole { .. }) => self.state = State::Receiving,
+                // It says so itself that its body is not read.
+                (None, Arrival::Pieces) => {
+                    self.request.keep_alive = false;
+                    self.serve(service, scope);
+                }
+            },
         }
+    }
+
+    /// The body will never be complete: this is what is left to say.
+    fn refuse(&mut self, response: Response, pool: PoolHandle<'_>) {
+        self.request.keep_alive = false;
+        self.answer(response, pool);
+    }
+
+    fn serve<S: Service>(&mut self, service: &S, scope: &mut WorkerScope<'_>) {
+        let response = service.pooled(&mut self.builder.request, scope);
+        if scope.is_parked() {
+            return;
+        }
+        self.answer(response, scope.pool());
+        self.builder.clear();
     }
 
     /// Hands the sink what arrived, and the end when that was all.
     fn write(&mut self, scope: &mut WorkerScope<'_>) {
         let Some(mut upload) = self.upload.take() else {
-            self.state = State::Failed;
-            return;
+            // The head has decided nothing.
+            return match self.refusal.take() {
+                Some(fault) => {
+                    self.builder.clear();
+                    self.refuse(response_to(fault), scope.pool());
+                }
+                None => self.state = State::Failed,
+            };
         };
-        let written = upload.write(scope);
+        let written = match self.refusal {
+            Some(_) if upload.piece.is_empty() => Ok(()),
+            _ => upload.write(scope),
+        };
         if scope.is_parked() {
             self.upload = Some(upload);
             return;
         }
         match written {
+            Ok(()) if let Some(fault) = self.refusal.take() => {
+                let refused = upload.sink.refused(response_to(fault));
+                self.refuse(refused, scope.pool());
+            }
             Ok(()) if upload.is_last => {
                 let response = upload.sink.finish(scope);
                 self.answer(response, scope.pool());
@@ -457,6 +547,11 @@ impl Exchange {
         self.buffer = Some(head);
         None
     }
+}
+
+/// What a client gets whose body is refused, before layers change it.
+fn response_to(fault: Fault) -> Response {
+    refused(fault.status(), &fault)
 }
 
 #[cfg(test)]

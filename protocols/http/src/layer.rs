@@ -9,9 +9,13 @@
 //! - LA1: a layer sees the answer to every request for what it stands around, whatever makes it: an
 //!   upload, an extractor's refusal, a body that is too long for its route, 404, 405, a service, or
 //!   a panic inside, which is a 500 to the layers around.
-//! - LA2: a layer runs once for a request. What has to wait for its turn goes on behind the layers.
+//! - LA2: a layer runs once for a request. What has to wait for its turn, or for its body, goes on
+//!   behind the layers.
 //! - LA3: the layers of a nested router are around its 404, too, or the fallback in its place.
+//! - LA4: what a layer sees of a request does not depend on how its bytes have come: the head
+//!   alone, unless it or a layer around it [needs](Layer::needs) the body.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +23,7 @@ use flatpath::contain;
 
 use crate::answer::{Answer, IntoAnswer, failed};
 use crate::extract;
-use crate::message::Request;
+use crate::message::{Body, Request};
 use crate::service::log_panic;
 
 /// What stands around handlers: a function of a request and the [`Next`], or a type of its own.
@@ -57,6 +61,13 @@ pub trait Layer<M = ()>: Send + Sync + 'static {
     /// Answers a request, with what is inside or without it.
     fn call(&self, request: Request, next: &Next<'_>) -> Answer;
 
+    /// What it needs before it runs. By default that is the head: a layer that admits or refuses
+    /// requests, or changes responses, runs before the client has been asked for the body, which is
+    /// empty then.
+    fn needs(&self) -> Needs {
+        Needs::Head
+    }
+
     /// How long a request may take from its arrival on, if the layer answers it otherwise then.
     #[doc(hidden)]
     fn time(&self) -> Option<Duration> {
@@ -74,18 +85,67 @@ where
     }
 }
 
+/// What a layer needs before it runs: see [`Layer::needs`].
+// Exhaustive: there is nothing else in a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Needs {
+    /// The head of the request.
+    #[default]
+    Head,
+    /// Its body too, all of it. The layers inside wait with it. On a
+    /// [streamed](crate::Methods::streamed) route there is none to wait for: it goes past layers.
+    Body,
+}
+
+/// A layer that runs when the body is there, whatever it says itself: for a function.
+///
+/// ```
+/// use flatpath_http::http::StatusCode;
+/// use flatpath_http::{Answer, Next, Request, Router, WholeBody};
+///
+/// /// Takes what begins with a signature.
+/// fn signed(request: Request, next: &Next<'_>) -> Result<Answer, StatusCode> {
+///     match request.body().to_bytes().starts_with(b"signature") {
+///         true => Ok(next.run(request)),
+///         false => Err(StatusCode::FORBIDDEN),
+///     }
+/// }
+///
+/// let router: Router = Router::new().post("/", || "taken\n").layer(WholeBody(signed));
+/// # let _ = router;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct WholeBody<L>(pub L);
+
+impl<M: 'static, L: Layer<M>> Layer<fn(WholeBody<M>)> for WholeBody<L> {
+    fn call(&self, request: Request, next: &Next<'_>) -> Answer {
+        self.0.call(request, next)
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::Body
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.0.time()
+    }
+}
+
 type LayerCall = dyn Fn(Request, &Next<'_>) -> Answer + Send + Sync;
 
 /// A layer of any kind, which stands around several endpoints.
 #[derive(Clone)]
 pub(crate) struct Shared {
     call: Arc<LayerCall>,
+    /// See [`Layer::needs`].
+    needs: Needs,
     /// See [`Layer::time`].
     pub(crate) time: Option<Duration>,
 }
 
 pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
     Shared {
+        needs: layer.needs(),
         time: layer.time(),
         call: Arc::new(move |request, next: &Next<'_>| layer.call(request, next)),
     }
@@ -109,8 +169,8 @@ pub(crate) fn share<M: 'static>(layer: impl Layer<M>) -> Shared {
 /// ```
 pub struct Next<'a> {
     /// From the innermost.
-    layers: &'a [Shared],
-    core: Core<'a>,
+    pub(crate) layers: &'a [Shared],
+    pub(crate) core: Core<'a>,
 }
 
 /// What is inside of all layers.
@@ -119,6 +179,28 @@ pub(crate) struct Core<'a> {
     pub(crate) call: &'a dyn Fn(&mut Request) -> Answer,
     /// The same for another worker, where that is possible.
     pub(crate) detach: &'a dyn Fn() -> Option<OwnedCall>,
+    pub(crate) body: BodyAt<'a>,
+}
+
+/// Where the body of a request is while layers run (LA4).
+#[derive(Clone, Copy)]
+pub(crate) enum BodyAt<'a> {
+    /// With the request, if there is one.
+    Request,
+    /// Here, for the first that needs it.
+    Kept(&'a RefCell<Option<Body>>),
+    /// On its way: what makes the answer of what is to go on when it is there.
+    ToCome(&'a dyn Fn(&[Shared], Request) -> Answer),
+}
+
+impl BodyAt<'_> {
+    fn put_back(self, request: &mut Request) {
+        if let Self::Kept(kept) = self
+            && let Some(body) = kept.take()
+        {
+            *request.body_mut() = body;
+        }
+    }
 }
 
 pub(crate) type OwnedCall = Arc<dyn Fn(&mut Request) -> Answer + Send + Sync>;
@@ -135,6 +217,7 @@ impl Detached {
         let core = Core {
             call: &*self.call,
             detach: &|| Some(Arc::clone(&self.call)),
+            body: BodyAt::Request,
         };
         let layers = &self.layers;
         Next { layers, core }.run(request)
@@ -151,9 +234,10 @@ impl Next<'_> {
         })
     }
 
-    /// The same for another worker. `None`: it has to run here.
-    pub(crate) fn detached(&self) -> Option<Detached> {
+    /// The same for another worker, with this request. `None`: it has to run here.
+    pub(crate) fn detached(&self, request: &mut Request) -> Option<Detached> {
         let call = (self.core.detach)()?;
+        self.core.body.put_back(request);
         let layers = self.layers.into();
         Some(Detached { layers, call })
     }
@@ -169,10 +253,18 @@ impl std::fmt::Debug for Next<'_> {
 
 /// Answers a request through layers, of which the last is the outermost.
 pub(crate) fn through(layers: &[Shared], core: Core<'_>, request: &mut Request) -> Answer {
-    match layers.split_last() {
-        None => (core.call)(request),
-        Some((outermost, layers)) => {
-            (outermost.call)(extract::take(request), &Next { layers, core })
-        }
+    let Some((outermost, inside)) = layers.split_last() else {
+        core.body.put_back(request);
+        return (core.call)(request);
+    };
+    match (outermost.needs, core.body) {
+        (Needs::Head, _) => {}
+        (Needs::Body, BodyAt::ToCome(leave)) => return leave(layers, extract::take(request)),
+        (Needs::Body, at) => at.put_back(request),
     }
+    let next = Next {
+        layers: inside,
+        core,
+    };
+    (outermost.call)(extract::take(request), &next)
 }

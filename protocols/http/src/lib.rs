@@ -284,6 +284,7 @@ mod layer;
 mod mount;
 mod methods;
 mod streamed;
+mod whole;
 mod time_out;
 mod terms;
 mod client_watch;
@@ -348,7 +349,7 @@ pub use hosts::{HostPattern, Hosts, InvalidHost};
 pub use into_response::{AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
 #[cfg(feature = "json")]
 pub use json::{Json, JsonRejection};
-pub use layer::{Layer, Next};
+pub use layer::{Layer, Needs, Next, WholeBody};
 pub use limits::Limits;
 pub use live_sites::{LiveSites, LiveSitesHandle, LiveSitesState};
 pub use matched_path::{MatchedPath, MatchedPathRejection};

@@ -346,12 +346,8 @@ impl Service for LiveSites {
         let run = |sites: &Sites, request: &mut Request, scope: &mut WorkerScope<'_>| {
             sites.open(request, scope)
         };
-        match self.on_worker(request, scope, run) {
-            (UploadDecision::Response(response), made_by) => {
-                UploadDecision::Response(marked(response, made_by))
-            }
-            (sink, _) => sink,
-        }
+        let (decision, made_by) = self.on_worker(request, scope, run);
+        decision.map(move |response| marked(response, made_by))
     }
 
     fn region(&self) -> Option<RegionConfig> {

@@ -11,6 +11,7 @@ use crate::answer::{Answer, Kind, failed};
 use crate::closures::Route;
 use crate::extract::Asks;
 use crate::handler::{self, Call, Handler};
+use crate::head::Head;
 use crate::into_response::IntoResponse;
 use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
@@ -19,6 +20,7 @@ use crate::service::BodyPlan;
 use crate::sink::Begun;
 use crate::streamed::{self, Within};
 use crate::terms::{Part, Terms};
+use crate::whole::{self, Inside, Place};
 
 type Attempt = Arc<dyn Fn(&Request) -> Option<Response> + Send + Sync>;
 
@@ -131,8 +133,16 @@ impl<S: 'static> Endpoint<S> {
         }
     }
 
-    /// How the body of its requests is taken.
-    pub(crate) fn body_plan(&self) -> BodyPlan {
+    /// How the body of a request is taken.
+    pub(crate) fn body_plan(&self, head: &Head<'_>) -> BodyPlan {
+        let plan = self.body_plan_inside();
+        match self.layers.is_empty() {
+            true => plan,
+            false => plan.layered(head),
+        }
+    }
+
+    fn body_plan_inside(&self) -> BodyPlan {
         match self.body {
             BodyTaken::Whole => BodyPlan::Whole {
                 bytes_max: self.body_bytes_max,
@@ -208,7 +218,7 @@ impl<S: 'static> Endpoint<S> {
     }
 
     fn call_on_worker(&self, mut response: Response, body: mount::Body, has_body: bool) -> Answer {
-        let opens = body == mount::Body::ToCome;
+        let opens = body != mount::Body::Here;
         // An empty body has nothing to be streamed.
         let sink = match opens || !has_body {
             true => streamed::take(&mut response),
@@ -277,12 +287,31 @@ impl Endpoint<()> {
     /// has to stay where it is.
     pub(crate) fn detach(&self) -> Option<layer::OwnedCall> {
         match &self.core {
-            Core::Handler(call) if self.body != BodyTaken::Streamed => {
-                let call = Arc::clone(call);
-                Some(Arc::new(move |request| call(request, &()).into()))
-            }
+            Core::Handler(call) if self.body != BodyTaken::Streamed => Some(whole::owned(call)),
             Core::Handler(_) | Core::Service(_) => None,
         }
+    }
+
+    /// What is innermost, for when the body is there.
+    pub(crate) fn inside(&self, services: &Services, prefix_bytes: usize) -> Inside {
+        match &self.core {
+            Core::Handler(call) => Inside::Handler(whole::owned(call)),
+            Core::Service(number) => Inside::Service(Place {
+                number: *number,
+                service: Arc::clone(services.numbered(*number)),
+                prefix_bytes,
+            }),
+        }
+    }
+
+    /// Whether its body arrives completely, or not at all, before it is called.
+    pub(crate) fn has_whole_body(&self) -> bool {
+        self.body != BodyTaken::Streamed
+    }
+
+    /// Whether it is its handler that waits for the body.
+    pub(crate) fn handler_waits(&self) -> bool {
+        matches!(self.core, Core::Handler(_)) && self.body == BodyTaken::Whole
     }
 }
 
@@ -458,8 +487,8 @@ impl<S: 'static> Methods<S> {
     /// Calls the handlers so far when the head has arrived, to answer with an
     /// [`Upload`](crate::Upload), which takes the body piece by piece. The body is of any length,
     /// unless [`body_bytes_max`](Self::body_bytes_max) is set. What is no `Upload` answers instead
-    /// of taking it, and ends the connection. Layers see the request without its body, and the
-    /// response whenever it is made: see [`Answer::map`](crate::Answer::map).
+    /// of taking it, and ends the connection. Layers see the request without its body, whatever
+    /// they need, and the response whenever it is made: see [`Answer::map`](crate::Answer::map).
     #[must_use]
     pub fn streamed(mut self) -> Self {
         for (_, endpoint) in &mut self.endpoints {

@@ -19,9 +19,10 @@ use crate::extract;
 use crate::head::{Head, TargetForm};
 use crate::message::{Request, Response};
 use crate::reply::{Disposition, Reply};
-use crate::service::{Plan, Service};
+use crate::service::{ArrivesWhole, Plan, Service};
 use crate::sink::UploadDecision;
 use crate::terms::{Work, WorkerParts};
+use crate::whole::{self, Inside, Whole};
 
 /// Where the service is mounted that answers a request: an extension of the request, for services
 /// that name addresses of their own, in `Location` or in pages. It is absent where the prefix is
@@ -113,8 +114,8 @@ impl Services {
         self.0.len()
     }
 
-    pub(crate) fn numbered(&self, number: usize) -> &dyn Mounted {
-        &*self.0[number]
+    pub(crate) fn numbered(&self, number: usize) -> &Arc<dyn Mounted> {
+        &self.0[number]
     }
 
     pub(crate) fn thread_state(&self) -> States {
@@ -206,7 +207,7 @@ impl Services {
         let answer = match Waiting::take(request) {
             None => begin(request, scope),
             Some(waiting) => waiting.resume(|number, prefix_bytes, mut request| {
-                let service = (number, &*self.0[number]);
+                let service = (number, &self.0[number]);
                 ask(service, prefix_bytes, body, &mut request, scope)
             }),
         };
@@ -360,29 +361,37 @@ impl<S: Service> Mounted for S {
     }
 }
 
-/// How a worker asks a service: whether the body is here or comes piece by piece.
+/// How a worker asks a service: whether the body is here, or comes piece by piece, or as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Here,
     ToCome,
+    AfterHead,
+}
+
+impl Body {
+    /// That of a request that is opened.
+    pub(crate) fn to_come(request: &Request) -> Self {
+        match request.extensions().get() {
+            Some(ArrivesWhole) => Self::AfterHead,
+            None => Self::ToCome,
+        }
+    }
 }
 
 /// Asks a service on a worker; `prefix_bytes` of the path are cut off. Where it has to wait for its
 /// turn, the request is kept as it is here.
 pub(crate) fn ask(
-    (number, service): (usize, &dyn Mounted),
+    (number, service): (usize, &Arc<dyn Mounted>),
     prefix_bytes: usize,
     body: Body,
     request: &mut Request,
     scope: &mut WorkerScope<'_>,
 ) -> Answer {
     let whole = cut(request, prefix_bytes);
-    let answer = match body {
-        Body::Here => Answer::from(service.pooled(request, scope)),
-        Body::ToCome => match service.open(request, scope) {
-            UploadDecision::Response(response) => Answer::from(response),
-            UploadDecision::Sink(sink) => Answer(Kind::Upload(sink)),
-        },
+    let decision = match body {
+        Body::Here => UploadDecision::Response(service.pooled(request, scope)),
+        Body::ToCome | Body::AfterHead => service.open(request, scope),
     };
     if let Some(whole) = whole {
         *request.uri_mut() = whole;
@@ -395,6 +404,18 @@ pub(crate) fn ask(
         };
         return Answer(Kind::Waiting(Waiting::new(rest)));
     }
+    let answer = match decision {
+        UploadDecision::Response(response) => Answer::from(response),
+        UploadDecision::Sink(sink) => Answer(Kind::Upload(sink)),
+        UploadDecision::Whole => {
+            let inside = Inside::Service(whole::Place {
+                number,
+                service: Arc::clone(service),
+                prefix_bytes,
+            });
+            return Whole::answer(&[], inside, extract::take(request));
+        }
+    };
     answer.map(move |mut response| {
         Maker::mark(response.extensions_mut(), number);
         response

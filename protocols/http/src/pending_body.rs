@@ -8,10 +8,13 @@ use flatpath::NoRoom;
 use flatpath::memory::{Buffer, Payload, PoolHandle};
 
 use crate::body::Decoder;
+use crate::exchange::Arrival;
+use crate::fault::Fault;
 use crate::head::{Framing, Head, RequestMeta};
 use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::request_builder::RequestBuilder;
+use crate::service::{Opening, is_short};
 use crate::terms::JobTerms;
 
 /// See the module.
@@ -21,6 +24,12 @@ pub(crate) struct PendingBody {
     pub(crate) terms: JobTerms,
     pub(crate) decoder: Decoder,
     pub(crate) mode: BodyMode,
+    /// Whether the service is asked before it is there.
+    pub(crate) opening: Opening,
+    /// See [`is_short`].
+    pub(crate) is_short: bool,
+    /// Why it will never be complete, where the job that is away is to answer that.
+    pub(crate) refusal: Option<Fault>,
     /// Its sink takes pipes, as far as is known.
     pub(crate) takes_pipes: bool,
     /// A job has its stream, and knows alone how far that is.
@@ -60,6 +69,9 @@ impl Default for PendingBody {
             terms: JobTerms::default(),
             decoder: Decoder::new(Framing::Empty),
             mode: BodyMode::default(),
+            opening: Opening::default(),
+            is_short: false,
+            refusal: None,
             takes_pipes: false,
             is_piped: false,
             piece: Payload::new(),
@@ -78,8 +90,28 @@ impl PendingBody {
         self.owes_continue = head.expect_continue();
         self.decoder = Decoder::new(head.framing());
         self.mode = mode;
+        (self.opening, self.refusal) = (Opening::Never, None);
+        self.is_short = is_short(head);
         (self.takes_pipes, self.is_piped) = (false, false);
         self.bytes = 0;
+    }
+
+    /// Whether a job has this request, or had it: what becomes of it that decides.
+    pub(crate) fn is_opened(&self) -> bool {
+        self.mode == BodyMode::Streamed || self.opening == Opening::Begun
+    }
+
+    /// How it comes to the sink of a request that is opened.
+    pub(crate) fn arrival(&self) -> Arrival {
+        Arrival::Whole {
+            is_short: self.is_short,
+        }
+    }
+
+    /// The request is answered; the rest is read only to find the next one.
+    pub(crate) fn discard_rest(&mut self) {
+        self.clear();
+        (self.mode, self.opening) = (BodyMode::Discarded, Opening::Never);
     }
 
     /// So much of its data has come in a pipe.

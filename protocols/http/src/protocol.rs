@@ -23,7 +23,7 @@ use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
 use crate::fault::{self, Fault};
 use crate::records::Records;
-use crate::service::Service;
+use crate::service::{Opening, Service};
 use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
 use crate::terms::WorkerParts;
 use crate::{defer, push, read, refuse, upload, write};
@@ -322,13 +322,22 @@ impl<S: Service> Protocol for Http<S> {
     }
 }
 
-/// What every call ends with: `100 Continue` where it is due, the phase, the empty reorder buffer.
+/// What every call ends with: layers run for a body that has to be waited for, `100 Continue` where
+/// it is due, the phase, the empty reorder buffer.
 fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     if connection.session.is_closed() {
         return;
     }
     if let Some(reorder_buffer) = connection.session.take_reorder_buffer() {
         connection.thread.recycle_reorder_buffer(reorder_buffer);
+    }
+    let opening = connection
+        .session
+        .pending_body
+        .as_ref()
+        .map(|it| it.opening);
+    if opening == Some(Opening::Due) {
+        upload::open(connection);
     }
     let owed = connection.session.owed();
     let is_uploading = connection.session.is_uploading();

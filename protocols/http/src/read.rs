@@ -10,13 +10,13 @@ use crate::body::Piece;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::head::{Framing, Head, RequestMeta, header_slots};
-use crate::limits::{DISCARD_BYTES_MAX, PIPELINE_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_PARTS};
+use crate::limits::{PIPELINE_MAX, UPLOAD_LARGE_BYTES};
 use crate::outgoing::Outgoing;
 use crate::parse::{parse, parse_resolved};
 use crate::pending_body::{BodyMode, PendingBody};
 use crate::refuse::{refuse, refuse_unread};
 use crate::scan::Scan;
-use crate::service::{Service, log_number};
+use crate::service::{Opening, Service, is_short, log_number};
 use crate::state::{Connection, Http, Stage, Step, log, log_arrival};
 use crate::{defer, upload, write};
 
@@ -72,7 +72,7 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
 ) -> Step {
     let has_body = head.framing() != Framing::Empty;
     let mut request = RequestMeta::of(&head);
-    request.keep_alive &= !connection.leaving() && (!has_body || is_discarded(&head));
+    request.keep_alive &= !connection.leaving() && (!has_body || is_short(&head));
     let facts = Facts {
         has_body,
         is_next: connection.session.owed() == 0,
@@ -88,15 +88,11 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
         Admission::Refuse(fault) => refuse(connection, fault),
         Admission::Wait(stall) => Step::Blocked(0, stall),
         Admission::Worker(job) => pass_on(connection, &head, input, job),
-        Admission::Whole(pending_body) => begin_body(connection, &head, pending_body),
+        Admission::Whole(pending_body, refusal) => {
+            begin_body(connection, &head, pending_body, refusal)
+        }
         Admission::Upload(job, pending_body) => upload::begin(connection, &head, job, pending_body),
     }
-}
-
-/// Whether a body is read only to find the next request, after an answer to the head alone.
-fn is_discarded(head: &Head<'_>) -> bool {
-    let is_short = matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
-    is_short && !head.expect_continue()
 }
 
 /// Takes what the parser has refused: the preface of HTTP/2, or a head whose target has dot
@@ -145,7 +141,7 @@ fn answered<S: Service>(
     reply: Outgoing,
 ) -> Step {
     let has_body = head.framing() != Framing::Empty;
-    if has_body && reply.request.keep_alive && is_discarded(head) {
+    if has_body && reply.request.keep_alive && is_short(head) {
         discard_body(connection, head, reply.request);
     }
     connection.session.head_taken();
@@ -201,12 +197,17 @@ fn pass_on<S: Service>(
     Step::On(head.bytes())
 }
 
-/// The request's body comes first.
+/// The request's body comes first, unless it is refused.
 fn begin_body<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
     mut pending_body: Box<PendingBody>,
+    refusal: Option<Fault>,
 ) -> Step {
+    if let Some(fault) = refusal {
+        connection.session.pending_body = Some(pending_body);
+        return refuse(connection, fault);
+    }
     if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
         pending_body.mode = BodyMode::Retained;
         connection.receive_into(Pages::Listener);
@@ -315,23 +316,18 @@ fn take_data<S: Service>(
     if bytes > pending_body.body_bytes_max {
         return Err(Fault::BodyTooLong);
     }
-    let passage = match pending_body.decoder.is_complete() {
+    let is_complete = pending_body.decoder.is_complete();
+    if is_complete && pending_body.opening == Opening::Begun {
+        return Ok(upload::take_last(connection, pending_body, data));
+    }
+    let passage = match is_complete {
         true => match admission::passage(connection) {
             Ok(passage) => Some(passage),
             Err(stall) => return Ok(Some(stall)),
         },
         false => None,
     };
-    // A large body stays where it lies, as long as that cannot use up what the connection may hold.
-    let kept = if pending_body.mode == BodyMode::Buffered {
-        let pool = connection.pool();
-        pending_body.gathered.append(pool, data, announced)
-    } else if connection.held() < UPLOAD_PIECE_PARTS as u32 {
-        connection.retain_or_copy(data, &mut pending_body.piece)
-    } else {
-        connection.copy(data, &mut pending_body.piece)
-    };
-    if kept.is_err() {
+    if upload::gather_whole(connection, pending_body, data).is_err() {
         return Ok(Some(Stall::Memory));
     }
     if let Some(passage) = passage {

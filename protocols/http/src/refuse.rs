@@ -1,5 +1,8 @@
-//! Requests that no service sees: they break a rule of HTTP or a limit of the listener. Each is
+//! Requests that no service sees, or not as a whole: they break a rule of HTTP or a limit of the
+//! listener. Each is
 //! counted by its reason, and its line in the access log has as much of it as there is.
+
+use flatpath::Phase;
 
 use crate::encode;
 use crate::fault::Fault;
@@ -9,29 +12,33 @@ use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::read::end_input;
 use crate::service::Service;
 use crate::state::{Connection, QueuedReply, Step, log};
-use crate::write;
+use crate::{upload, write};
 
 /// Of a head that is late the log looks at so many bytes: a request line as long as it may be.
 const LATE_BYTES_MAX: usize = REQUEST_LINE_BYTES_MAX;
 
-/// Answers what cannot be served, in its turn, and ends the connection after it.
+/// Answers what cannot be served, in its turn, and ends the connection after it. What is wrong with
+/// a body whose request has a job, or layers around its route, is answered by those.
 pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
     if connection.session.is_closed() {
         return;
     }
-    let is_of_upload = connection.session.is_uploading();
+    connection.count_refusal(fault as usize);
+    let is_answered = upload::refuse(connection, fault);
     end_input(connection);
     connection.session.lingers = true;
-    let number = connection.session.take_number();
-    connection.count_refusal(fault as usize);
     if connection.session.is_logged() {
         let mut log = log(connection);
-        // An upload has its record, for which this is the reply.
-        if !is_of_upload {
+        // A request that is with its job has its record.
+        if !is_answered {
             log.numbered();
         }
         log.refused(fault.reason());
     }
+    if is_answered {
+        return connection.phase(Phase::Work);
+    }
+    let number = connection.session.take_number();
     let reply = fault_reply(connection, fault);
     if connection.session.owed() > 1 {
         let reply = QueuedReply::Here(Box::new(reply));

@@ -338,7 +338,8 @@ impl<S: Send + Sync + 'static> Router<S> {
     /// workers; it takes the request, so it costs a header map. The layer that was added last is
     /// called first.
     ///
-    /// What has no proper head, or breaks a limit of the listener, is answered without layers.
+    /// It runs before the body is read, unless it [needs](Layer::needs) that: a body that is on its
+    /// way costs another way to a worker then. What has no proper head is answered without layers.
     #[must_use]
     pub fn layer<M: 'static>(mut self, layer: impl Layer<M>) -> Self {
         let layer = layer::share(layer);

@@ -82,6 +82,15 @@ pub enum BodyPlan {
         /// The longest, in bytes.
         bytes_max: Option<u64>,
     },
+    /// As [`Whole`](Self::Whole), but what the head decides is decided first: if the body has to be
+    /// waited for, [`Service::open`] is asked meanwhile, and its sink gets all of the body in one
+    /// piece. A body that has come with its head goes to [`Service::pooled`]. A refusal of the body
+    /// passes the sink ([`Sink::refused`](crate::Sink::refused)). So are requests taken whose
+    /// routes have layers.
+    Opened {
+        /// As of [`Whole`](Self::Whole).
+        bytes_max: Option<u64>,
+    },
     /// Piece by piece, by what [`Service::open`] makes of the head. A request whose body is empty
     /// goes to [`Service::pooled`].
     Streamed,
@@ -93,29 +102,69 @@ pub enum BodyPlan {
 }
 
 impl BodyPlan {
-    /// The longest body that is taken before the request is answered, in bytes; `None` where
-    /// [`Service::open`] is asked first.
-    ///
-    /// # Errors
-    /// The head announces a longer one.
-    pub(crate) fn bytes_max(self, of_listener: u64, head: &Head<'_>) -> Result<Option<u64>, Fault> {
-        match (self, head.framing()) {
-            (Self::Whole { bytes_max }, framing) => {
-                let bytes_max = bytes_max.unwrap_or(of_listener);
-                match framing {
-                    Framing::Length(length) if length > bytes_max => Err(Fault::BodyTooLong),
-                    _ => Ok(Some(bytes_max)),
-                }
-            }
-            (Self::Unread, Framing::Length(length))
-                if length <= DISCARD_BYTES_MAX && !head.expect_continue() =>
-            {
-                Ok(Some(length))
-            }
-            (Self::Unread | Self::Streamed, _) => Ok(None),
+    /// How a body is gathered; `None` where [`Service::open`] takes it piece by piece, or not.
+    pub(crate) fn gathering(self, of_listener: u64, head: &Head<'_>) -> Option<Gathering> {
+        let gathering = |opening, bytes_max: Option<u64>| Gathering {
+            opening,
+            bytes_max: bytes_max.unwrap_or(of_listener),
+        };
+        match self {
+            Self::Whole { bytes_max } => Some(gathering(Opening::Never, bytes_max)),
+            Self::Opened { bytes_max } => Some(gathering(Opening::Due, bytes_max)),
+            Self::Unread if is_short(head) => Some(gathering(Opening::Never, Some(u64::MAX))),
+            Self::Unread | Self::Streamed => None,
+        }
+    }
+
+    /// The same for a service with layers around it, which run before its body is there.
+    pub(crate) fn layered(self, head: &Head<'_>) -> Self {
+        match self {
+            Self::Whole { bytes_max } => Self::Opened { bytes_max },
+            Self::Unread if is_short(head) => Self::Opened { bytes_max: None },
+            Self::Unread | Self::Opened { .. } | Self::Streamed => self,
         }
     }
 }
+
+/// How a body is gathered that arrives completely.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gathering {
+    pub(crate) opening: Opening,
+    /// The longest, in bytes.
+    pub(crate) bytes_max: u64,
+}
+
+impl Gathering {
+    /// # Errors
+    /// The head announces a longer body.
+    pub(crate) fn admit(self, head: &Head<'_>) -> Result<(), Fault> {
+        match head.framing() {
+            Framing::Length(length) if length > self.bytes_max => Err(Fault::BodyTooLong),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a service is asked before a body is complete ([`BodyPlan::Opened`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Opening {
+    #[default]
+    Never,
+    /// As soon as it has to be waited for.
+    Due,
+    /// It is, by a job that is away or here, or it was.
+    Begun,
+}
+
+/// Whether a body is short and on its way: so it costs less to read it than to end its connection.
+pub(crate) fn is_short(head: &Head<'_>) -> bool {
+    let is_short = matches!(head.framing(), Framing::Length(length) if length <= DISCARD_BYTES_MAX);
+    is_short && !head.expect_continue()
+}
+
+/// An extension of a request that is opened whose body arrives completely.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrivesWhole;
 
 impl Default for BodyPlan {
     fn default() -> Self {
@@ -234,10 +283,13 @@ pub trait Service: Send + Sync + 'static {
     /// [`Service::open`].
     fn pooled(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> Response;
 
-    /// Begins a request whose body is streamed: the body is empty here. May block. The bounds of
-    /// such bodies are the service's own.
+    /// Decides what the head decides, while the body is empty here and still to come: of a request
+    /// whose body is streamed, or not read, and, where layers are around the service, of each.
+    /// So one that streams some bodies answers [`UploadDecision::Whole`] for the others. May block.
+    /// The bounds of streamed bodies are the service's own. By default the head decides nothing.
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        UploadDecision::Response(self.pooled(request, scope))
+        let _ = (request, scope);
+        UploadDecision::Whole
     }
 
     /// Memory of the listener's own for large bodies; without it they are kept in common receive

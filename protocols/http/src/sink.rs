@@ -16,14 +16,14 @@ use crate::message::Response;
 ///
 /// ```text
 /// head ─► open (worker) ─► home ─► pieces ─► write (worker) ─► home ─► ... ─► finish ─► reply
-///                                                              └─► broken off ─► abandoned
+///                                          broken off ─► abandoned ◄──┘ └──► refused ─► reply
 /// ```
 ///
 /// Invariants
 /// - A sink is called by one thread at a time, in the order of the body.
-/// - `finish` is called only when the whole body was written, and `abandoned` when it never will
-///   be. One of them is called, unless the sink itself has ended the upload: it answered an error,
-///   or panicked.
+/// - `finish` is called only when the whole body was written; `refused` when it never will be and
+///   the client gets a response that says so, and `abandoned` when it gets none. One of them is
+///   called, unless the sink itself has ended the upload: it answered an error, or panicked.
 /// - All of it is called, and dropped, where it may block, but for `keeps_parts` and
 ///   `takes_pipes`.
 #[diagnostic::on_unimplemented(
@@ -73,10 +73,18 @@ pub trait Sink: Send {
     /// The body is complete. May block.
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response;
 
-    /// The body has broken off, and the request is not served: the client went away, took too long
-    /// or broke the framing, the body is longer than its route allows, or the server stops. A
-    /// worker calls it, in most cases, so it may block; a drain waits for it. By default the sink
-    /// is dropped.
+    /// The body will never be complete, and this is what its client gets: the body is too long,
+    /// late or breaks the framing. A sink around another one passes it on, and may change what
+    /// comes back. May block. By default the sink is [abandoned](Self::abandoned), and the response
+    /// stays as it is.
+    fn refused(self: Box<Self>, response: Response) -> Response {
+        self.abandoned();
+        response
+    }
+
+    /// The body has broken off, and the request is not served: the client went away, the body was
+    /// [refused](Self::refused), or the server stops. A worker calls it, in most cases, so it may
+    /// block; a drain waits for it. By default the sink is dropped.
     fn abandoned(self: Box<Self>) {}
 }
 
@@ -143,6 +151,14 @@ impl Begun {
             None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
+
+    /// As [`Sink::refused`].
+    pub(crate) fn refused(mut self, response: Response) -> Response {
+        match self.0.take() {
+            Some(sink) => sink.refused(response),
+            None => response,
+        }
+    }
 }
 
 impl Drop for Begun {
@@ -166,13 +182,18 @@ impl Drop for Abandoned {
     }
 }
 
-/// What a service makes of the head of a request whose body it takes piece by piece.
+/// What a service makes of the head of a request: see [`Service::open`](crate::Service::open).
 // Exhaustive: a service that wraps another has to wrap each.
 pub enum UploadDecision {
-    /// The body goes here.
+    /// The body goes here: piece by piece, or all of it at once if it is planned to be
+    /// [opened](crate::BodyPlan::Opened).
     Sink(Box<dyn Sink>),
-    /// The body is not wanted: the connection ends after this.
+    /// The body is not wanted. The connection ends after this, unless the rest is short and on its
+    /// way.
     Response(Response),
+    /// The head decides nothing: [`Service::pooled`](crate::Service::pooled) gets the request with
+    /// its body.
+    Whole,
 }
 
 flatpath::opaque_debug! {

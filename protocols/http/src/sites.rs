@@ -425,10 +425,8 @@ impl Service for Sites {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        match self.on_worker(request, mount::Body::ToCome, scope).0 {
-            Kind::Upload(sink) => UploadDecision::Sink(sink),
-            other => UploadDecision::Response(Answer(other).into_response_now()),
-        }
+        let body = mount::Body::to_come(request);
+        self.on_worker(request, body, scope).into()
     }
 
     fn region(&self) -> Option<RegionConfig> {

@@ -31,7 +31,7 @@ use crate::limits::{Limits, PIPELINE_MAX, SPARES_MAX};
 use crate::names::Names;
 use crate::origins::Origins;
 use crate::outgoing::Outgoing;
-use crate::pending_body::{BodyMode, PendingBody};
+use crate::pending_body::PendingBody;
 use crate::records::{Log, Record, Records};
 use crate::scan::Scan;
 use crate::service::{Service, log_number};
@@ -423,10 +423,11 @@ impl<S: Service> Session<S> {
         self.stage == Stage::Body || !self.scan.is_untouched()
     }
 
-    /// True from the head of a streamed body to the end of the body.
+    /// True from the head of a body that is streamed, or from when another one is opened, to the
+    /// end of the body.
     pub(crate) fn is_uploading(&self) -> bool {
-        let mode = self.pending_body.as_ref().map(|it| it.mode);
-        self.stage == Stage::Body && mode == Some(BodyMode::Streamed)
+        let is_opened = self.pending_body.as_ref().is_some_and(|it| it.is_opened());
+        self.stage == Stage::Body && is_opened
     }
 
     /// The number of a request that is being taken.

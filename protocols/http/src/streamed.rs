@@ -124,6 +124,13 @@ impl<F: FnOnce() + Send> Sink for Watched<F> {
         self.sink.finish(scope)
     }
 
+    fn refused(self: Box<Self>, response: Response) -> Response {
+        let Self { sink, act } = *self;
+        let response = sink.refused(response);
+        act();
+        response
+    }
+
     fn abandoned(self: Box<Self>) {
         let Self { sink, act } = *self;
         drop(sink);
@@ -250,5 +257,9 @@ impl Sink for Within {
 
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
         self.sink.finish(scope)
+    }
+
+    fn refused(self: Box<Self>, response: Response) -> Response {
+        self.sink.refused(response)
     }
 }

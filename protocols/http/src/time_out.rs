@@ -9,7 +9,7 @@ use crate::answer::{Answer, Kind};
 use crate::client_watch::ClientWatch;
 use crate::deferred::{Pending, Responder};
 use crate::into_response::refused;
-use crate::layer::{Detached, Layer, Next};
+use crate::layer::{Detached, Layer, Needs, Next};
 use crate::message::{Request, Response};
 use crate::tunnel::TunnelWork;
 
@@ -35,7 +35,8 @@ use crate::tunnel::TunnelWork;
 /// so each time-out costs another way to a worker. Around inline handlers, which must not take
 /// long, around mounted services and uploads that are streamed, whose clients have deadlines of
 /// their own, it does nothing. Put into a function of your own, it counts from the arrival too, but
-/// nothing knows of it before a worker has begun with the request; so it is with routers among
+/// nothing knows of it before a worker has begun with the request, and such a function needs the
+/// body ([`WholeBody`](crate::WholeBody)) as this does; so it is with routers among
 /// [`LiveSites`](crate::LiveSites).
 ///
 /// ```
@@ -59,12 +60,17 @@ impl TimeOut {
 }
 
 impl Layer for TimeOut {
+    /// Its time begins when the request has arrived.
+    fn needs(&self) -> Needs {
+        Needs::Body
+    }
+
     fn time(&self) -> Option<Duration> {
         Some(self.0)
     }
 
     fn call(&self, mut request: Request, next: &Next<'_>) -> Answer {
-        let Some(inner) = next.detached() else {
+        let Some(inner) = next.detached(&mut request) else {
             return next.run(request);
         };
         let pending = Pending::within(self.0, |responder| {

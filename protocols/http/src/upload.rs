@@ -10,6 +10,15 @@
 //! The worker fills the same pipe again while enough has come. Meanwhile nothing is received here:
 //! what comes waits in the socket, which is back-pressure, and no pipe waits for a client.
 //!
+//! A body that arrives completely is not streamed, but if layers are around its route the job goes
+//! to a worker while the body is waited for ([`open`]), which has the layers run; then it is at
+//! home as that of an upload, until all of the body is there ([`take_last`]). What arrives is
+//! gathered as without layers. Where no job can be spared, all of that happens when the body is
+//! there.
+//!
+//! A body that is refused (too long, late, against the framing) has its job answer that
+//! ([`refuse`]), so that the response passes the layers of its route.
+//!
 //! Invariants
 //! - U1: an upload's reply is the one that is due: a body is begun only when no reply is owed.
 //! - U2: the end of the body is taken only when the job is at home, so that it can bring it.
@@ -23,6 +32,7 @@ use std::ops::RangeInclusive;
 use flatpath::memory::{Payload, Piped};
 use flatpath::{Job, NoRoom, Pages, Stall};
 
+use crate::fault::Fault;
 use crate::head::{Framing, Head};
 use crate::limits::{
     REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
@@ -30,8 +40,9 @@ use crate::limits::{
     UPLOAD_STREAM_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::pending_body::{BodyMode, PendingBody};
-use crate::service::Service;
+use crate::service::{Opening, Service};
 use crate::state::{Connection, Due, Http, Stage, Step};
+use crate::terms::JobTerms;
 use crate::{defer, read, write};
 
 /// When what has gathered of a body goes to its sink.
@@ -73,6 +84,133 @@ pub(crate) fn begin<S: Service>(
     read::number(connection, &mut job);
     defer::dispatch(connection, job);
     Step::On(head.bytes())
+}
+
+/// A job, but for its number, for a request whose body arrives completely or is refused, and which
+/// is to be opened. Without one it is not.
+pub(crate) fn opening_job<S: Service>(
+    connection: &mut Connection<'_, S>,
+    pending_body: &mut PendingBody,
+    refusal: Option<Fault>,
+) -> Option<Job<Http<S>>> {
+    if pending_body.opening != Opening::Due {
+        return None;
+    }
+    let mut job = connection.job()?;
+    if !connection.lasts(&mut job) {
+        write::recycle(connection, job);
+        return None;
+    }
+    std::mem::swap(&mut job.builder, &mut pending_body.builder);
+    pending_body.opening = Opening::Begun;
+    job.begin_upload(0, pending_body.request, pending_body.arrival());
+    job.refusal = refusal;
+    job.agree(pending_body.terms.without_time(), connection.turn());
+    Some(job)
+}
+
+/// Sends such a job to a worker.
+fn dispatch_opening<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+    read::number(connection, &mut job);
+    job.sends_files = connection.sends_files();
+    defer::dispatch(connection, job);
+}
+
+/// What has come is taken: a body that has to be waited for is opened, once its reply is the one
+/// that is due (U1).
+pub(crate) fn open<S: Service>(connection: &mut Connection<'_, S>) {
+    if connection.session.stage != Stage::Body || connection.session.owed() > 0 {
+        return;
+    }
+    let Some(mut pending_body) = connection.session.pending_body.take() else {
+        return;
+    };
+    let job = opening_job(connection, &mut pending_body, None);
+    connection.session.pending_body = Some(pending_body);
+    if let Some(job) = job {
+        dispatch_opening(connection, job);
+    }
+}
+
+/// Takes the last data of a body that arrives completely and was opened, and sends all of it to a
+/// worker. `Some` when it has to wait and nothing was taken.
+pub(crate) fn take_last<S: Service>(
+    connection: &mut Connection<'_, S>,
+    pending_body: &mut PendingBody,
+    data: &[u8],
+) -> Option<Stall> {
+    if !connection.session.due.is_upload() {
+        // The job must bring it (U2).
+        return Some(Stall::Body);
+    }
+    let kept = take_head_buffer(connection);
+    let kept = kept.and_then(|()| gather_whole(connection, pending_body, data));
+    if kept.is_err() {
+        return Some(Stall::Memory);
+    }
+    let mut job = connection.session.due.take_upload()?;
+    job.bring_whole(pending_body.take_body());
+    let terms = JobTerms {
+        time: pending_body.terms.time,
+        ..job.terms
+    };
+    job.agree(terms, connection.turn());
+    defer::dispatch(connection, job);
+    if !pending_body.request.keep_alive || connection.leaving() {
+        read::take_no_more(connection);
+    }
+    None
+}
+
+/// Keeps data of a body that arrives completely, all of it or nothing.
+///
+/// # Errors
+/// There is no memory for it.
+pub(crate) fn gather_whole<S: Service>(
+    connection: &mut Connection<'_, S>,
+    pending_body: &mut PendingBody,
+    data: &[u8],
+) -> Result<(), NoRoom> {
+    // A large body stays where it lies, as long as that cannot use up what the connection may hold.
+    if pending_body.mode == BodyMode::Buffered {
+        let announced = pending_body.decoder.announced();
+        let pool = connection.pool();
+        pending_body.gathered.append(pool, data, announced)
+    } else if connection.held() < UPLOAD_PIECE_PARTS as u32 {
+        connection.retain_or_copy(data, &mut pending_body.piece)
+    } else {
+        connection.copy(data, &mut pending_body.piece)
+    }
+}
+
+/// A body is refused: what takes it, or would, answers that. False: it has no job, and gets none.
+pub(crate) fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> bool {
+    let Some(mut pending_body) = connection.session.pending_body.take() else {
+        return false;
+    };
+    if let Some(mut job) = connection.session.due.take_upload() {
+        job.refusal = Some(fault);
+        pass_remainder(connection, job, Some(pending_body));
+        return true;
+    }
+    if let Some(job) = opening_job(connection, &mut pending_body, Some(fault)) {
+        connection.thread.recycle_pending_body(pending_body);
+        dispatch_opening(connection, job);
+        return true;
+    }
+    let is_away = pending_body.is_opened();
+    if is_away {
+        pending_body.refusal = Some(fault);
+        abandon_away(&mut pending_body);
+    }
+    connection.session.pending_body = Some(pending_body);
+    is_away
+}
+
+/// What is left of the body is not for its job, which is away.
+fn abandon_away(pending_body: &mut PendingBody) {
+    pending_body.mode = BodyMode::Abandoned;
+    pending_body.owes_continue = false;
 }
 
 /// Takes data of a streamed body; `is_whole` when nothing else was received with it. `Some` when it
@@ -148,7 +286,8 @@ fn pass_piece<S: Service>(
     when: When,
 ) {
     let is_last = when == When::Last;
-    if !is_enough(connection, &pending_body.piece, when) {
+    if pending_body.mode != BodyMode::Streamed || !is_enough(connection, &pending_body.piece, when)
+    {
         return;
     }
     let Some(mut job) = connection.session.due.take_upload() else {
@@ -252,6 +391,7 @@ pub(crate) fn returned<S: Service>(
         if !connection.session.is_uploading() {
             // Its body will never be complete.
             let pending_body = connection.session.pending_body.take();
+            job.refusal = pending_body.as_ref().and_then(|it| it.refusal);
             if !pass_remainder(connection, job, pending_body) {
                 skip_reply(connection);
             }
@@ -259,7 +399,11 @@ pub(crate) fn returned<S: Service>(
         }
         let (takes_pipes, refilled) = job.take_refilled();
         connection.session.due = Due::Upload(job);
-        if let Some(mut pending_body) = connection.session.pending_body.take() {
+        if let Some(mut pending_body) = connection
+            .session
+            .pending_body
+            .take_if(|it| it.mode == BodyMode::Streamed)
+        {
             (pending_body.takes_pipes, pending_body.is_piped) = (takes_pipes, false);
             if refilled > 0 {
                 pending_body.came_piped(refilled);
@@ -273,10 +417,17 @@ pub(crate) fn returned<S: Service>(
     }
     if connection.session.is_uploading() && job.number == connection.session.next_reply {
         // The service wants no more of the body, and says why.
-        connection.session.lingers = true;
-        drop_pending_body(connection);
-        connection.session.stage = Stage::Over;
-        connection.end_input();
+        let goes_on = job.reply.as_ref().is_some_and(|it| it.request.keep_alive);
+        let goes_on = goes_on && !connection.leaving();
+        match &mut connection.session.pending_body {
+            Some(pending_body) if goes_on => pending_body.discard_rest(),
+            _ => {
+                connection.session.lingers = true;
+                drop_pending_body(connection);
+                connection.session.stage = Stage::Over;
+                connection.end_input();
+            }
+        }
     }
     if let Some(pending_body) = connection
         .session
@@ -301,23 +452,22 @@ pub(crate) fn abandon<S: Service>(connection: &mut Connection<'_, S>) {
         }
         None => {
             if let Some(pending_body) = &mut connection.session.pending_body
-                && pending_body.mode == BodyMode::Streamed
+                && pending_body.is_opened()
             {
-                pending_body.mode = BodyMode::Abandoned;
-                pending_body.owes_continue = false;
+                abandon_away(pending_body);
             }
         }
     }
 }
 
-/// Sends what gathered of an abandoned body to a worker, if the sink can use it; the job is
-/// recycled otherwise.
+/// Sends what gathered of an abandoned body to a worker, if the sink can use it, or has to answer a
+/// refusal; the job is recycled otherwise.
 pub(crate) fn pass_remainder<S: Service>(
     connection: &mut Connection<'_, S>,
     mut job: Job<Http<S>>,
     mut pending_body: Option<Box<PendingBody>>,
 ) -> bool {
-    let mut is_passed = false;
+    let mut is_passed = job.refusal.is_some();
     if let (Some(upload), Some(pending_body)) = (&mut job.upload, &mut pending_body)
         && !pending_body.piece.is_empty()
         && upload.sink.keeps_parts()

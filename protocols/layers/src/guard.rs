@@ -389,11 +389,10 @@ impl<S: Service> Service for Guard<S> {
             return UploadDecision::Response(Response::default());
         }
         let address = address_of(request);
-        match self.inner.open(request, scope) {
-            UploadDecision::Response(response) if !scope.is_parked() => {
-                UploadDecision::Response(charge(&access, address, response))
-            }
-            decision => decision,
+        let decision = self.inner.open(request, scope);
+        match scope.is_parked() {
+            true => decision,
+            false => decision.map(move |response| charge(&access, address, response)),
         }
     }
 

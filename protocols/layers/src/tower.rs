@@ -27,7 +27,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use flatpath_http::{Answer, Body, IntoAnswer, IntoResponse, Layer, Next, Request, Response};
+use flatpath_http::{
+    Answer, Body, IntoAnswer, IntoResponse, Layer, Needs, Next, Request, Response,
+};
 use http::StatusCode;
 use tower_service::Service;
 
@@ -64,14 +66,40 @@ pub use exchange::TowerHandler;
 /// let layer = SetResponseHeaderLayer::overriding(header::SERVER, server);
 /// let router: Router = Router::new().get("/", || "hello\n").layer(Tower::new(layer));
 /// ```
+///
+/// A service of tower may look at the body of a request, so it is called when all of that is there;
+/// one that needs the head alone is put [at the head](Self::at_head).
 #[derive(Clone)]
-pub struct Tower<S>(S);
+pub struct Tower<S> {
+    service: S,
+    needs: Needs,
+}
 
 impl<S> Tower<S> {
     /// The service that this layer puts around handlers.
     #[must_use]
     pub fn new<L: tower_layer::Layer<TowerHandler, Service = S>>(layer: L) -> Self {
-        Self(layer.layer(TowerHandler::new()))
+        Self {
+            service: layer.layer(TowerHandler::new()),
+            needs: Needs::Body,
+        }
+    }
+
+    /// Has it called when the head of a request is there, as other layers are: for one that admits
+    /// requests, say. The body that it gets is empty.
+    ///
+    /// ```
+    /// use flatpath_http::Router;
+    /// use flatpath_layers::Tower;
+    /// use tower_http::validate_request::ValidateRequestHeaderLayer;
+    ///
+    /// let text = Tower::new(ValidateRequestHeaderLayer::accept("text/plain")).at_head();
+    /// let router: Router = Router::new().post("/", |body: String| body).layer(text);
+    /// ```
+    #[must_use]
+    pub fn at_head(self) -> Self {
+        let needs = Needs::Head;
+        Self { needs, ..self }
     }
 }
 
@@ -85,8 +113,12 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
     fn call(&self, request: Request, next: &Next<'_>) -> Answer {
-        let mut service = self.0.clone();
+        let mut service = self.service.clone();
         let mut context = Context::from_waker(Waker::noop());
         match service.poll_ready(&mut context) {
             Poll::Ready(Ok(())) => {}

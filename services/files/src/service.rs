@@ -31,6 +31,7 @@ use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
 use crate::mount_limits::MountLimits;
 use crate::owners::Owner;
+use crate::responses::busy;
 use crate::root::{Reach, Resolution, Root};
 use crate::rules::{Explanation, InForce, Rules};
 use crate::siblings::Forms;
@@ -529,6 +530,7 @@ impl Service for Files {
         match decision {
             UploadDecision::Response(response) => response,
             UploadDecision::Sink(sink) => sink.finish(scope),
+            UploadDecision::Whole => busy(),
         }
     }
 

@@ -73,6 +73,8 @@ pub(super) struct Core {
     client_leaves: bool,
     /// Windows have opened that any stream may have waited for.
     pub(super) has_opened: bool,
+    /// A stream has a request that is to be opened before its body is there.
+    pub(super) has_unopened: bool,
     /// The latest streams that this side has reset.
     resets: [u32; RESETS_KEPT],
     resets_at: u8,
@@ -117,6 +119,7 @@ impl Core {
             goodbye: Goodbye::Nothing,
             client_leaves: false,
             has_opened: false,
+            has_unopened: false,
             resets: [0; RESETS_KEPT],
             resets_at: 0,
         };

@@ -25,9 +25,10 @@ use crate::fault::Fault;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta};
 use crate::limits::{REPLY_BUFFER_BYTES, UPLOAD_PIECE_BYTES};
 use crate::pending_body::PendingBody;
-use crate::service::{Service, log_number};
+use crate::service::{Opening, Service, log_number};
 use crate::state::{Http, log};
 use crate::target::path_range;
+use crate::terms::JobTerms;
 use crate::upload::{self, When};
 
 /// Headers for which there is room at once: nearly all requests have fewer.
@@ -148,9 +149,15 @@ impl<S: Service> Stream<S> {
             Admission::Wait(_) => self.refuse(connection),
             Admission::Answered(reply) => self.reply(connection, reply),
             Admission::Worker(job) => self.begin_job(connection, job),
-            Admission::Whole(pending) => {
+            Admission::Whole(pending, refusal) => {
+                let opening = pending.opening;
                 self.arrives(pending);
-                self.ask_for_body(connection);
+                match (refusal, opening) {
+                    (Some(fault), _) => return Err(fault.into()),
+                    (None, Opening::Never) => self.say_continue(connection),
+                    // When what has arrived is taken.
+                    (None, Opening::Due | Opening::Begun) => connection.core.has_unopened = true,
+                }
             }
             Admission::Upload(job, pending) => {
                 self.arrives(pending);
@@ -161,7 +168,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// Sends its job to the workers.
-    fn begin_job(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
+    pub(super) fn begin_job(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
         job.number = self.flow.id;
         self.dispatch(connection, job);
     }
@@ -174,10 +181,21 @@ impl<S: Service> Stream<S> {
         });
     }
 
-    /// It is certain that the body is read: its client sends it, if it waits to be asked.
-    pub(super) fn ask_for_body(&mut self, connection: &mut Link<'_, '_, S>) {
-        let incoming = self.incoming.as_mut();
-        if incoming.is_some_and(|it| std::mem::take(&mut it.pending.owes_continue)) {
+    /// Has the request opened, if its body is still to come: see `upload`.
+    pub(super) fn open(&mut self, connection: &mut Link<'_, '_, S>) {
+        let (Home::Nothing, Some(incoming)) = (&self.job, &mut self.incoming) else {
+            return;
+        };
+        match upload::opening_job(connection, &mut incoming.pending, None) {
+            Some(job) => self.begin_job(connection, job),
+            None => self.say_continue(connection),
+        }
+    }
+
+    /// The client is to send the body, if it waits to hear that.
+    pub(super) fn say_continue(&mut self, connection: &mut Link<'_, '_, S>) {
+        let pending = self.incoming.as_mut().map(|incoming| &mut incoming.pending);
+        if pending.is_some_and(|pending| std::mem::take(&mut pending.owes_continue)) {
             let mut block = Vec::new();
             put_status(&mut block, 100);
             wire::put_block(&mut connection.core.out, self.flow.id, &block, false);
@@ -200,7 +218,12 @@ impl<S: Service> Stream<S> {
         if self.tunneled.is_some() || self.asked_tunnel.is_some() {
             return self.take_tunnel_data(connection, data);
         }
-        if let Some(incoming) = &mut self.incoming {
+        if let Some(incoming) = &mut self.incoming
+            && incoming.pending.refusal.is_some()
+        {
+            connection.core.release(Some(&mut self.flow), data.len());
+        } else if let Some(incoming) = &mut self.incoming {
+            incoming.pending.owes_continue = false;
             let length = incoming.pending.bytes.saturating_add(data.len() as u64);
             if !is_streamed(&incoming.pending) && length > incoming.pending.body_bytes_max {
                 self.fault(connection, Fault::BodyTooLong);
@@ -236,6 +259,7 @@ impl<S: Service> Stream<S> {
         match (is_streamed(&incoming.pending), self.flow.is_received) {
             (true, false) => self.pass_piece(connection, When::Enough),
             (true, true) => self.pass_piece(connection, When::Last),
+            (false, true) if incoming.pending.is_opened() => self.pass_opened(connection),
             (false, true) => {
                 self.pass_whole(connection);
                 Ok(())
@@ -259,6 +283,31 @@ impl<S: Service> Stream<S> {
         }
     }
 
+    /// The same where layers have run already, or do so.
+    ///
+    /// # Errors
+    /// There is no memory for the head of the reply.
+    fn pass_opened(&mut self, connection: &mut Link<'_, '_, S>) -> Result<(), Stall> {
+        let (Home::Here(job), Some(incoming)) = (&mut self.job, &mut self.incoming) else {
+            return Ok(());
+        };
+        if job.buffer.is_none() {
+            let buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
+            job.buffer = Some(buffer.ok_or(Stall::Memory)?);
+        }
+        job.bring_whole(incoming.pending.take_body());
+        let terms = JobTerms {
+            time: incoming.pending.terms.time,
+            ..job.terms
+        };
+        job.agree(terms, connection.turn());
+        self.drop_body(connection);
+        if let Home::Here(job) = std::mem::take(&mut self.job) {
+            self.dispatch(connection, job);
+        }
+        Ok(())
+    }
+
     /// Sends what has gathered of an upload to its worker, if that can take it and it is worth one.
     ///
     /// # Errors
@@ -272,7 +321,8 @@ impl<S: Service> Stream<S> {
             return Ok(());
         };
         let is_last = when == When::Last;
-        if !job.is_receiving() || !upload::is_enough(connection, &incoming.pending.piece, when) {
+        let is_taken = job.is_receiving() && is_streamed(&incoming.pending);
+        if !is_taken || !upload::is_enough(connection, &incoming.pending.piece, when) {
             return Ok(());
         }
         if is_last && job.buffer.is_none() {

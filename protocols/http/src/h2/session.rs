@@ -26,7 +26,7 @@ use super::frames::Stop;
 use super::hpack::ENTRY_OVERHEAD_BYTES;
 use super::link::Link;
 use super::priority::{Early, Round};
-use super::stream::{Home, Stream};
+use super::stream::Stream;
 use super::wire::Code;
 use crate::limits::Limits;
 use crate::service::Service;
@@ -101,6 +101,7 @@ impl<S: Service> Session<S> {
             }
         }
         stall = stall.or(self.waits.take());
+        self.open_streams(connection);
         self.has_part = stall.is_none() && used < input.len();
         let moved = self.move_streams(connection);
         let stall = self.conclude(connection, stall.or(moved));
@@ -196,6 +197,15 @@ impl<S: Service> Session<S> {
             self.end_stream(connection, stream);
         }
         (sent.unwrap_or(0), stall)
+    }
+
+    /// What has arrived is taken: what is still to come of bodies has to be waited for.
+    fn open_streams(&mut self, connection: &mut Connection<'_, S>) {
+        if std::mem::take(&mut self.core.has_unopened) {
+            let core = &mut self.core;
+            let link = &mut Link { connection, core };
+            self.streams.iter_mut().for_each(|stream| stream.open(link));
+        }
     }
 
     /// A stream is over.
@@ -343,8 +353,7 @@ impl<S: Service> Session<S> {
         } else if job.goes_on() {
             stream.dispatch(link, job);
         } else if job.is_receiving() {
-            stream.job = Home::Here(job);
-            stream.ask_for_body(link);
+            stream.receives(link, job);
         } else {
             // An early answer wants no more of the body.
             stream.drop_body(link);

@@ -127,7 +127,9 @@ impl<S: Service> Stream<S> {
 
     /// Whether it waits for more of its request's body.
     pub(super) fn is_arriving(&self) -> bool {
-        self.incoming.is_some() && !self.flow.is_received && !self.is_cut
+        let is_refused = |it: &Incoming| it.pending.refusal.is_some();
+        let arrives = self.incoming.as_ref().is_some_and(|it| !is_refused(it));
+        arrives && !self.flow.is_received && !self.is_cut
     }
 
     /// Whether the answer is sent, and what its client still sends is thrown away.
@@ -333,11 +335,15 @@ impl<S: Service> Stream<S> {
         }
     }
 
-    /// Answers what cannot be served, or cuts off what is with a worker.
+    /// Has what takes the body, or would, answer what is wrong with it; answers what cannot be
+    /// served otherwise, or cuts off what is with a worker.
     pub(super) fn fault(&mut self, connection: &mut Link<'_, '_, S>, fault: Fault) {
         connection.count_refusal(fault as usize);
         if let Some(record) = &mut self.record {
             record.refused(fault.reason());
+        }
+        if self.refuse_body(connection, fault) {
+            return;
         }
         if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
             return self.reset(connection, Code::Cancel);
@@ -345,6 +351,55 @@ impl<S: Service> Stream<S> {
         self.drop_body(connection);
         let reply = refuse::fault_reply(connection, fault);
         self.reply(connection, reply);
+    }
+
+    /// The body is refused: what takes it answers that, or what would. False: there is none.
+    fn refuse_body(&mut self, connection: &mut Link<'_, '_, S>, fault: Fault) -> bool {
+        let Some(incoming) = &mut self.incoming else {
+            return false;
+        };
+        match &mut self.job {
+            Home::Nothing => {
+                let Some(job) = upload::opening_job(connection, &mut incoming.pending, Some(fault))
+                else {
+                    return false;
+                };
+                self.begin_job(connection, job);
+                self.drop_body(connection);
+            }
+            Home::Away if incoming.pending.is_opened() => {
+                incoming.pending.refusal = Some(fault);
+                incoming.pending.owes_continue = false;
+                incoming.release(connection, &mut self.flow);
+            }
+            Home::Here(job) if job.is_receiving() => {
+                job.refusal = Some(fault);
+                self.pass_refusal(connection);
+            }
+            Home::Away | Home::Here(_) => return false,
+        }
+        true
+    }
+
+    /// A job is here whose body was refused: it has the rest, if it wants that, and answers.
+    fn pass_refusal(&mut self, connection: &mut Link<'_, '_, S>) {
+        if let Home::Here(job) = std::mem::take(&mut self.job) {
+            if let Some(incoming) = &mut self.incoming {
+                incoming.release(connection, &mut self.flow);
+            }
+            self.abandon(connection, job);
+        }
+    }
+
+    /// The job of a body that is still to come is back.
+    pub(super) fn receives(&mut self, connection: &mut Link<'_, '_, S>, mut job: Job<Http<S>>) {
+        job.refusal = self.incoming.as_ref().and_then(|it| it.pending.refusal);
+        let is_refused = job.refusal.is_some();
+        self.job = Home::Here(job);
+        match is_refused {
+            true => self.pass_refusal(connection),
+            false => self.say_continue(connection),
+        }
     }
 
     /// There is no room for the request: its client may try again.

@@ -12,9 +12,10 @@ use super::slash::{self, TrailingSlash};
 use super::{Path, Router, spelling};
 use crate::answer::{Answer, Kind};
 use crate::closures::{HandlerState, Route};
+use crate::extract;
 use crate::head::{Framing, Head};
 use crate::into_response::{IntoResponse, refused};
-use crate::layer::{self, Core};
+use crate::layer::{self, BodyAt, Core};
 use crate::matched_path::MatchedPath;
 use crate::message::{Request, Response};
 use crate::methods::{Endpoint, Methods, OnWorker};
@@ -25,6 +26,7 @@ use crate::service::{BodyPlan, Place, Plan, Service};
 use crate::sink::UploadDecision;
 use crate::streamed;
 use crate::terms::{Work, WorkerParts};
+use crate::whole::Whole;
 
 /// Who answers a request.
 struct Found<'a, S> {
@@ -293,6 +295,11 @@ impl Router {
         worker: Option<(mount::Body, &mut WorkerScope<'_>)>,
     ) -> Answer {
         let Found { endpoint, .. } = found;
+        let body = worker.as_ref().map_or(mount::Body::Here, |(body, _)| *body);
+        let leave = |layers: &[layer::Shared], request: Request| {
+            let inside = endpoint.inside(&self.services, found.prefix_bytes);
+            Whole::answer(layers, inside, request)
+        };
         let worker = RefCell::new(worker.map(|(body, scope)| OnWorker {
             body,
             scope,
@@ -304,16 +311,33 @@ impl Router {
             if let Some(refusal) = &refusal {
                 return refusal.response(request).into();
             }
+            if body == mount::Body::AfterHead && endpoint.handler_waits() {
+                return leave(&[], extract::take(request));
+            }
             let answer = endpoint.call(request, &(), worker.borrow_mut().as_mut());
             match (found.allow, answer) {
                 (Some(methods), Answer(Kind::Ready(response))) => methods.allow(response).into(),
                 (_, answer) => answer,
             }
         };
-        let is_plain = on_worker && refusal.is_none() && found.allow.is_none();
+        if endpoint.layers.is_empty() {
+            return call(request);
+        }
+        let kept = RefCell::new(None);
+        let body_at = match body {
+            mount::Body::AfterHead => BodyAt::ToCome(&leave),
+            mount::Body::Here if endpoint.has_whole_body() && !request.body().is_empty() => {
+                kept.replace(Some(std::mem::take(request.body_mut())));
+                BodyAt::Kept(&kept)
+            }
+            mount::Body::Here | mount::Body::ToCome => BodyAt::Request,
+        };
+        let is_here = on_worker && body != mount::Body::AfterHead;
+        let is_plain = is_here && refusal.is_none() && found.allow.is_none();
         let core = Core {
             call: &call,
             detach: &|| is_plain.then(|| endpoint.detach()).flatten(),
+            body: body_at,
         };
         layer::through(&endpoint.layers, core, request)
     }
@@ -357,6 +381,7 @@ impl Service for Router {
             return match is_layered {
                 true => Plan {
                     place: plan.place.on_worker(),
+                    body: plan.body.layered(head),
                     asks_peer: true,
                     ..plan
                 },
@@ -367,18 +392,17 @@ impl Service for Router {
             Some(terms) => Place::Within(terms),
             None => Place::Worker,
         };
+        let body = endpoint.body_plan(head);
         let place = match (endpoint.place, &endpoint.right) {
             // A body would have to be read first, if it is to be.
-            _ if head.framing() != Framing::Empty && endpoint.body_plan() != BodyPlan::Unread => {
-                on_worker()
-            }
+            _ if head.framing() != Framing::Empty && body != BodyPlan::Unread => on_worker(),
             (Route::Inline, _) => Place::Inline,
             (Route::Prompt, Some(right)) if endpoint.may_be_tried() => Place::Prompt(right),
             _ => on_worker(),
         };
         Plan {
             place,
-            body: endpoint.body_plan(),
+            body,
             asks_peer: endpoint.asks.peer,
             route,
         }
@@ -448,11 +472,8 @@ impl Service for Router {
     }
 
     fn open(&self, request: &mut Request, scope: &mut WorkerScope<'_>) -> UploadDecision {
-        let answer = self.answer_on_worker(request, mount::Body::ToCome, scope);
-        match answer.0 {
-            Kind::Upload(sink) => UploadDecision::Sink(sink),
-            other => UploadDecision::Response(Answer(other).into_response_now()),
-        }
+        let body = mount::Body::to_come(request);
+        self.answer_on_worker(request, body, scope).into()
     }
 
     fn region(&self) -> Option<RegionConfig> {

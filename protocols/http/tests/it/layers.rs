@@ -352,12 +352,14 @@ impl Service for Teller {
     }
 
     fn open(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> UploadDecision {
-        match request.uri().query() {
-            Some("no") => UploadDecision::Response(StatusCode::FORBIDDEN.into_response()),
-            _ => match self.places.clone() {
+        match (request.uri().path(), request.uri().query()) {
+            (_, Some("no")) => UploadDecision::Response(StatusCode::FORBIDDEN.into_response()),
+            ("/upload", _) => match self.places.clone() {
                 Some(places) => UploadDecision::Sink(Box::new(Taking { places, bytes: 0 })),
                 None => UploadDecision::Sink(Box::new(Count(0))),
             },
+            // It waits for its turn with its body.
+            _ => UploadDecision::Whole,
         }
     }
 

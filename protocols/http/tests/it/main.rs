@@ -1,5 +1,7 @@
 //! HTTP in simulations, in real servers (`serve`), rule by rule (`vectors`), and its parts.
 mod allocations;
+mod at_head;
+mod at_head_needs;
 mod cookies;
 mod counted;
 mod deadlines;

@@ -105,16 +105,16 @@ impl Files {
         let Some(hold) = scope.descriptors().hold(descriptors) else {
             return UploadDecision::Response(changes.made(busy()));
         };
-        match begin(&uploads, kind, request) {
+        let decision = match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => UploadDecision::Sink(Box::new(CountedSink {
                 sink,
                 versions: Arc::clone(&self.versions),
                 limit,
-                changes,
                 _hold: hold,
             })),
-            UploadDecision::Response(response) => UploadDecision::Response(changes.made(response)),
-        }
+            decision => decision,
+        };
+        decision.map(move |response| changes.made(response))
     }
 
     /// The same for a request whose body is there, and empty.
@@ -135,6 +135,7 @@ impl Files {
         let response = match begin(&uploads, kind, request) {
             UploadDecision::Sink(sink) => sink.finish(scope),
             UploadDecision::Response(response) => response,
+            UploadDecision::Whole => busy(),
         };
         self.versions.has_written();
         UploadDecision::Response(changes.made(response))
@@ -219,7 +220,6 @@ struct CountedSink {
     sink: Box<dyn Sink>,
     versions: Arc<Versions>,
     limit: Option<BlockingLimit>,
-    changes: Changes,
     /// Given back after the files of the sink; that of one broken off is closed a moment later.
     _hold: DescriptorHold,
 }
@@ -234,11 +234,10 @@ impl CountedSink {
         let _inside = match self.limit.as_ref().map(|limit| limit.enter(scope)) {
             // The same piece comes again.
             Some(Entry::Parked) => return Ok(()),
-            Some(Entry::Refused) => return Err(Box::new(self.changes.made(busy()))),
+            Some(Entry::Refused) => return Err(Box::new(busy())),
             inside => inside,
         };
-        let written = write(&mut *self.sink, scope);
-        written.map_err(|refusal| Box::new(self.changes.made(*refusal)))
+        write(&mut *self.sink, scope)
     }
 }
 
@@ -270,7 +269,11 @@ impl Sink for CountedSink {
     fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
         let response = self.sink.finish(scope);
         self.versions.has_written();
-        self.changes.made(response)
+        response
+    }
+
+    fn refused(self: Box<Self>, response: Response) -> Response {
+        self.sink.refused(response)
     }
 }
 
@@ -315,7 +318,6 @@ mod tests {
                 sink: Box::new(Place(Arc::clone(&self.versions))),
                 versions: Arc::clone(&self.versions),
                 limit: None,
-                changes: Changes::default(),
                 _hold: descriptors.hold(1).expect("one is left"),
             };
             Box::new(sink).finish(scope)

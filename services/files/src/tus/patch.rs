@@ -332,4 +332,8 @@ impl Sink for Patch {
     fn finish(self: Box<Self>, _scope: &mut WorkerScope<'_>) -> Response {
         self.conclude()
     }
+
+    fn refused(self: Box<Self>, response: Response) -> Response {
+        marked(response)
+    }
 }
