@@ -45,9 +45,9 @@ pub trait SentFile: Send + Sync {
         false
     }
 
-    /// Has these bytes at hand, as far as they are there, and the bytes after them soon. For
-    /// threads that may block. A failure is left to whoever sends them.
-    fn read_ahead(&self, bytes: Range<u64>, next: Range<u64>);
+    /// Has these bytes at hand, as far as they are there. For threads that may block. A failure is
+    /// left to the send.
+    fn read_ahead(&self, bytes: Range<u64>);
 
     /// A send of it has failed half way, and its connection ends: for the log. Does not block.
     fn broke_off(&self, cause: &io::Error);

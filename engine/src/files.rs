@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Advice, fadvise, sendfile};
+use rustix::fs::sendfile;
 use rustix::io::Errno;
 
 use crate::descriptors::DescriptorHold;
@@ -88,16 +88,10 @@ impl SentFile for OpenFile {
         matches!(read, Ok(Some(count)) if count == length)
     }
 
-    fn read_ahead(&self, bytes: Range<u64>, next: Range<u64>) {
-        let file = self.file();
-        // Advice: the disk may begin with all of it.
-        for range in [&bytes, &next] {
-            let length = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
-            if length.is_some() && !self.system.is_in_memory() {
-                let _ = fadvise(file, range.start, length, Advice::WillNeed);
-            }
-        }
-        read_to_nowhere(file, bytes);
+    /// Without advice to the kernel (`WILLNEED`): for that it takes single pages, and for what is
+    /// read large ones, which are read and sent for a part of the cost.
+    fn read_ahead(&self, bytes: Range<u64>) {
+        read_to_nowhere(self.file(), bytes);
     }
 
     fn broke_off(&self, cause: &io::Error) {

@@ -4,9 +4,9 @@
 //! the first byte is written and leaves with the send, so a connection with nothing to say holds
 //! none.
 //!
-//! Of a file a range is queued, and goes out window by window: each is taken up by a send of its
-//! own once it is known that its pages are at hand ([`Taken`]). A range that waits takes no
-//! memory, but it counts as output: nothing more is read from a client that has so much to come.
+//! Of a file a range is queued. Window by window it is asked whether the pages are at hand
+//! ([`Taken`]); of a window that is, each send takes a part. A range that waits takes no memory,
+//! but it counts as output: nothing more is read from a client that has so much to come.
 //!
 //! Invariants
 //! - `queued_bytes` is the sum over `segments`, `tail` and what is in flight.
@@ -15,6 +15,7 @@
 //! Cost: O(1) per write, plus the copy.
 
 mod to_memory;
+mod window;
 
 use std::collections::VecDeque;
 
@@ -25,14 +26,12 @@ use flatpath_structures::pool::{Buffer, PoolHandle};
 use crate::error::NoRoom;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
-/// Bytes of a file that one send carries, and that are asked for, or read ahead, at a time.
-const FILE_WINDOW_BYTES: u64 = FILE_WINDOW_PARTS as u64 * FILE_PART_BYTES;
+pub(crate) use self::window::{Awaited, first_read};
+use self::window::{FILE_PART_BYTES, FILE_WINDOW_BYTES, Window};
 
-/// The parts of a window that are counted: a byte has room for as many.
-const FILE_WINDOW_PARTS: u8 = 128;
-
-/// Bytes of a part: those of a record of TLS, as such is what is read of a window at a time.
-const FILE_PART_BYTES: u64 = 16 * 1024;
+/// Bytes of a file that one send carries. With more in one call, or in calls one after the other,
+/// the client falls behind: what is sent is out of the processor's caches when it is acknowledged.
+const FILE_SEND_BYTES: u64 = 16 * FILE_PART_BYTES;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
 const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -65,30 +64,16 @@ pub(crate) enum Width {
     LeavesNext,
 }
 
-/// What is known of the next window of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Window {
-    /// Nothing.
-    #[default]
-    Unasked,
-    /// It is to be read when fewer others are.
-    Waits,
-    /// A worker reads it.
-    Reading,
-    /// At least this many parts of it are at hand, as far as the file has them.
-    AtHand(u8),
-}
-
 /// The outcome of [`Output::take`].
 #[derive(Debug)]
 #[must_use = "what is to be asked for is not in the list"]
 pub(crate) enum Taken {
-    /// The list has the next send, which begins with the first window of a file or has it after
-    /// what is in memory, if it has one.
+    /// The list has the next send, which begins with a part of a file or has it after what is in
+    /// memory, if it has one.
     Next { has_file: bool },
     /// Nothing was taken: it is to be known first whether this, which comes next, is at hand
-    /// ([`Output::is_at_hand`]). After it comes the other.
-    Asks(FileRange, FileRange),
+    /// ([`Output::is_at_hand`]).
+    Asks(FileRange),
     /// Nothing was taken: a worker reads what comes next.
     Reading,
 }
@@ -254,8 +239,8 @@ impl Output {
         }
     }
 
-    /// Adds the next send to an empty list: as many segments as one send carries, and of a file one
-    /// window, with what is in memory before it.
+    /// Adds the next send to an empty list: as many segments as one send carries, and of a file a
+    /// part, with what is in memory before it.
     pub(crate) fn take(&mut self, list: &mut SendList) -> Taken {
         if self.segments.is_empty() {
             // The common case: one reply in one buffer, no queue.
@@ -268,7 +253,7 @@ impl Output {
         }
         self.seal();
         let (has_file, mut at_hand) = match self.at_hand() {
-            Ok(bytes) => (bytes.is_some(), bytes.unwrap_or(0)),
+            Ok(bytes) => (bytes.is_some(), bytes.unwrap_or(0).min(FILE_SEND_BYTES)),
             Err(first) => return first,
         };
         while let Some(segment) = self.segments.pop_front() {
@@ -279,6 +264,7 @@ impl Output {
             let (taken, left) = segment.cut(most);
             if let Segment::File(range) = &taken {
                 at_hand -= range.bytes();
+                self.window.took(range.bytes(), left.is_none());
             }
             let bytes = taken.len();
             if let Err(back) = list.push(taken) {
@@ -293,24 +279,21 @@ impl Output {
                 break;
             }
         }
-        self.window = Window::Unasked;
         Taken::Next { has_file }
     }
 
-    /// How much of the first file is at hand, if one is among what the next send takes.
+    /// How much is at hand of the first file among what the next send takes, if it has one.
     ///
     /// # Errors
     /// What is to be known first, or is awaited.
     pub(crate) fn at_hand(&self) -> Result<Option<u64>, Taken> {
-        if let Some((window, next)) = self.unasked() {
-            return Err(Taken::Asks(window, next));
+        if let Some(window) = self.unasked() {
+            return Err(Taken::Asks(window));
         }
-        match (self.first_file(), self.window) {
+        match (self.first_file(), self.window.at_hand()) {
             (None, _) => Ok(None),
-            (Some(range), Window::AtHand(parts)) => {
-                Ok(Some(range.bytes().min(u64::from(parts) * FILE_PART_BYTES)))
-            }
-            (Some(_), _) => Err(Taken::Reading),
+            (Some(range), Some(bytes)) => Ok(Some(range.bytes().min(bytes))),
+            (Some(_), None) => Err(Taken::Reading),
         }
     }
 
@@ -334,15 +317,15 @@ impl Output {
         }
     }
 
-    /// The window that is to be asked for before anything can be sent, and the one after it.
-    pub(crate) fn unasked(&self) -> Option<(FileRange, FileRange)> {
-        if let Window::Reading | Window::AtHand(_) = self.window {
-            return None;
-        }
-        let file = self.first_file()?;
-        let (window, mut next) = (file.front(FILE_WINDOW_BYTES), file.clone());
-        next.advance(window.bytes());
-        Some((window, next.front(FILE_WINDOW_BYTES)))
+    /// The window that is to be asked for before anything can be sent.
+    pub(crate) fn unasked(&self) -> Option<FileRange> {
+        let file = self.first_file().filter(|_| self.window.is_unasked())?;
+        Some(file.front(FILE_WINDOW_BYTES))
+    }
+
+    /// What a worker is to read while what is at hand is sent, of a file that comes from a disk.
+    pub(crate) fn next_read(&self) -> Option<FileRange> {
+        self.window.next_read(self.first_file()?)
     }
 
     pub(crate) fn width(&self) -> Width {
@@ -355,30 +338,49 @@ impl Output {
 
     /// The first window of the first file is at hand.
     pub(crate) fn is_at_hand(&mut self) {
-        self.window = Window::AtHand(FILE_WINDOW_PARTS);
+        self.window.is_at_hand();
+    }
+
+    /// The [first part](first_read) of it is at hand.
+    pub(crate) fn first_is_at_hand(&mut self) {
+        self.window.first_is_at_hand();
+    }
+
+    /// Whether a worker has read what it would read of it first.
+    pub(crate) fn first_was_read(&self) -> bool {
+        self.window.first_was_read()
+    }
+
+    /// Whether workers have read of its files.
+    pub(crate) fn uses_disk(&self) -> bool {
+        self.window.uses_disk()
+    }
+
+    /// The first window is not at hand: awaits that a worker reads of it. Nothing is awaited when
+    /// one reads something else.
+    pub(crate) fn awaits_read(&mut self) -> Awaited {
+        self.window.awaits()
     }
 
     /// It is to be read, and others are first.
     pub(crate) fn waits_for_disk(&mut self) {
-        self.window = Window::Waits;
+        self.window.waits();
     }
 
     /// Whether nothing can be sent, whatever waits, before a file was read: who is woken for that
     /// sends on.
     pub(crate) fn awaits_disk(&self) -> bool {
-        matches!(self.window, Window::Waits | Window::Reading)
+        self.window.awaits_disk()
     }
 
-    /// A worker reads it.
-    pub(crate) fn is_reading(&mut self) {
-        self.window = Window::Reading;
+    /// A worker reads of the first file: the first window, or what comes after what is at hand.
+    pub(crate) fn begins_read(&mut self) {
+        self.window.begins_read();
     }
 
-    /// It has read it, if that is still awaited.
+    /// It has.
     pub(crate) fn has_read(&mut self) {
-        if self.window == Window::Reading {
-            self.is_at_hand();
-        }
+        self.window.has_read();
     }
 
     /// So many bytes are in flight now, which were made of so many.
@@ -399,7 +401,7 @@ impl Output {
         self.segments.clear();
         self.tail = None;
         self.waiting_bytes = 0;
-        self.window = Window::Unasked;
+        self.window.forget();
     }
 
     /// The kernel has taken `bytes` of what was in flight.

@@ -55,7 +55,7 @@ impl SentFile for Told {
         true
     }
 
-    fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {}
+    fn read_ahead(&self, _: Range<u64>) {}
 
     fn broke_off(&self, _: &io::Error) {
         self.failures.fetch_add(1, Ordering::Relaxed);

@@ -384,7 +384,7 @@ impl<D: Driver> Event<'_, D> {
         let is_refused = self.connection.is_refused();
         if !is_refused && let Err(first) = self.connection.output().at_hand() {
             let is_at_hand = match first {
-                Taken::Asks(window, next) => self.ask_for(window, next),
+                Taken::Asks(window) => self.ask_for(window),
                 _ => false,
             };
             if !is_at_hand {

@@ -9,7 +9,7 @@
 //! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 //!
-//! Of a file one send carries one window, so a long one has its turn for each. What is not in the
+//! Of a file one send carries 256 KiB, so a long one has its turn for each. What is not in the
 //! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
 //! is for `wide.rs` to say.
 
@@ -64,8 +64,8 @@ impl<D: Driver> Event<'_, D> {
                 };
                 self.send_list(bytes, taken_bytes);
             }
-            Taken::Asks(window, next) => {
-                if self.ask_for(window, next) {
+            Taken::Asks(window) => {
+                if self.ask_for(window) {
                     self.send_now();
                 }
             }

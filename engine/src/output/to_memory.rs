@@ -7,9 +7,9 @@
 
 use std::io;
 
-use flatpath_driver::{FileRange, Segment};
+use flatpath_driver::Segment;
 
-use super::{FILE_PART_BYTES, Output, Window};
+use super::Output;
 
 impl Output {
     /// Moves the first queued bytes to memory, as many as there is room for, for connections with
@@ -27,7 +27,14 @@ impl Output {
             segment.empty_pipe()?;
             let room = &mut room[filled..];
             let bytes = if let Segment::File(range) = segment {
-                take_at_hand(range, &mut self.window, room)?
+                let at_hand = self.window.at_hand().unwrap_or(0);
+                let most = usize::try_from(at_hand)
+                    .unwrap_or(usize::MAX)
+                    .min(room.len());
+                let bytes = range.read(&mut room[..most]);
+                let bytes = bytes.inspect_err(|cause| range.file().broke_off(cause))?;
+                self.window.took(bytes as u64, range.is_empty());
+                bytes
             } else {
                 let memory = segment.memory().unwrap_or_default();
                 let bytes = memory.len().min(room.len());
@@ -48,25 +55,6 @@ impl Output {
     }
 }
 
-/// Reads the front of a range, as far as it is at hand and there is room. Nothing is known of what
-/// comes after the window.
-fn take_at_hand(range: &mut FileRange, window: &mut Window, room: &mut [u8]) -> io::Result<usize> {
-    let Window::AtHand(left) = window else {
-        return Ok(0);
-    };
-    let part = FILE_PART_BYTES as usize;
-    let most = room.len().min(usize::from(*left) * part);
-    let bytes = range.read(&mut room[..most]);
-    let bytes = bytes.inspect_err(|cause| range.file().broke_off(cause))?;
-    // Of a part that was begun nothing is counted on.
-    let parts = u8::try_from(bytes.div_ceil(part)).unwrap_or(u8::MAX);
-    *left = left.saturating_sub(parts);
-    if *left == 0 || range.is_empty() {
-        *window = Window::Unasked;
-    }
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -76,9 +64,9 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use flatpath_driver::SentFile;
+    use flatpath_driver::{FileRange, SentFile};
 
-    use super::super::{FILE_WINDOW_BYTES, Taken};
+    use super::super::{FILE_SEND_BYTES, FILE_WINDOW_BYTES, SendList, Taken};
     use super::*;
 
     /// A file of which all is at hand.
@@ -91,15 +79,14 @@ mod tests {
         fn is_at_hand(&self, _: Range<u64>) -> bool {
             true
         }
-        fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {}
+        fn read_ahead(&self, _: Range<u64>) {}
         fn broke_off(&self, _: &io::Error) {}
     }
 
-    #[test]
-    fn what_is_moved_to_memory_of_a_file_is_at_hand() {
-        let bytes: Vec<u8> = (0..3 * FILE_WINDOW_BYTES)
-            .map(|at| (at / 5) as u8)
-            .collect();
+    /// A file of three windows, and an output with all of it but the first byte.
+    fn three_windows() -> (Vec<u8>, Output) {
+        let numbers = 0..3 * FILE_WINDOW_BYTES;
+        let bytes: Vec<u8> = numbers.map(|at| (at / 5) as u8).collect();
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&bytes).expect("written");
         let range = FileRange::new(Arc::new(Numbers(file)), 1..bytes.len() as u64);
@@ -107,13 +94,51 @@ mod tests {
         output.push(Bytes::from_static(b"head").into());
         output.push(Segment::File(range));
         output.push(Bytes::from_static(b"end").into());
+        (bytes, output)
+    }
+
+    #[test]
+    fn of_a_file_each_send_takes_a_part_of_what_is_at_hand() {
+        let (bytes, mut output) = three_windows();
+        let (mut sends, mut asked, mut all) = (Vec::new(), 0, 0);
+        while output.has_waiting() {
+            let mut list = SendList::new();
+            match output.take(&mut list) {
+                Taken::Next { .. } => {
+                    all += list.bytes() as u64;
+                    sends.push(list.bytes() as u64);
+                    output.sent(list.bytes());
+                }
+                Taken::Asks(window) => {
+                    let start = asked * FILE_WINDOW_BYTES + 1;
+                    let end = (start + FILE_WINDOW_BYTES).min(bytes.len() as u64);
+                    assert_eq!(window.range(), start..end);
+                    output.is_at_hand();
+                    asked += 1;
+                }
+                Taken::Reading => panic!("no worker reads"),
+            }
+        }
+        assert_eq!((all, asked), (4 + bytes.len() as u64 - 1 + 3, 3));
+        assert_eq!(
+            sends[0],
+            4 + FILE_SEND_BYTES,
+            "the head goes with the first"
+        );
+        assert_eq!(sends.pop(), Some(FILE_SEND_BYTES - 1 + 3));
+        assert!(sends[1..].iter().all(|bytes| *bytes == FILE_SEND_BYTES));
+        assert_eq!(output.queued_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_moved_to_memory_of_a_file_is_at_hand() {
+        let (bytes, mut output) = three_windows();
         let expected = [b"head", &bytes[1..], b"end"].concat();
         let mut room = vec![0; 100_000];
         let (mut all, mut asked, mut at_hand) = (Vec::new(), 0, 0);
         while output.has_waiting() {
-            if let Err(Taken::Asks(window, next)) = output.at_hand() {
+            if let Err(Taken::Asks(window)) = output.at_hand() {
                 assert!(window.range().start <= at_hand + 1, "nothing is left out");
-                assert_eq!(next.range().start, window.range().end);
                 // Without an answer nothing of it moves.
                 let before = output.take_front(&mut room).expect("readable");
                 all.extend_from_slice(&room[..before]);

@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flatpath::files::{FileRange, OpenFile, SentFile};
@@ -131,7 +131,7 @@ impl SentFile for Disk {
         has_brought && self.file.read_exact_at(room, offset).is_ok()
     }
 
-    fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {
+    fn read_ahead(&self, _: Range<u64>) {
         self.read.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -304,6 +304,84 @@ fn what_a_disk_brings_at_once_is_sent_turn_by_turn() {
         let taken = part.min(128 * 1024) as usize;
         assert_eq!(most, (1024 * 1024_usize).div_ceil(taken), "of {part} bytes");
     }
+}
+
+/// A file of which what was read is at hand, and nothing else.
+struct Cold {
+    file: File,
+    read: Mutex<Vec<Range<u64>>>,
+}
+
+impl Cold {
+    fn read(&self) -> Vec<Range<u64>> {
+        self.read.lock().expect("no panic").clone()
+    }
+}
+
+impl SentFile for Cold {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn is_at_hand(&self, bytes: Range<u64>) -> bool {
+        self.read().last().is_some_and(|last| bytes.end <= last.end)
+    }
+
+    fn read_ahead(&self, bytes: Range<u64>) {
+        self.read.lock().expect("no panic").push(bytes);
+    }
+
+    fn broke_off(&self, cause: &io::Error) {
+        panic!("it has all of it: {cause}");
+    }
+}
+
+/// A file system that never tells is not waited for twice.
+#[test]
+fn what_a_worker_has_read_is_not_read_again() {
+    let content = content();
+    for window_bytes in [16 * 1024, WINDOW_BYTES, FILE_BYTES] {
+        let disk = Disk::with(&content, 0);
+        let ranges = Ranges::on(&disk, 0..FILE_BYTES as u64);
+        let expected = ranges.expected(&content);
+        let mut server = SimulatedServer::new(Conditions::calm(1), ranges);
+        server.world().set_window_bytes(window_bytes);
+        assert!(ask(&mut server) == expected);
+        let read = disk.read.load(Ordering::Relaxed);
+        assert_eq!(read, FILE_BYTES.div_ceil(512 * 1024), "{window_bytes}");
+    }
+}
+
+/// A part that is read is sent at once, and while it is sent the next one is read, and no more.
+#[test]
+fn a_file_is_read_part_by_part_one_ahead_of_its_client() {
+    const PART: u64 = 512 * 1024;
+    let content = content();
+    let cold = Arc::new(Cold {
+        file: file_of(&content),
+        read: Mutex::default(),
+    });
+    let whole = 0..FILE_BYTES as u64;
+    let ranges = Ranges {
+        file: Arc::clone(&cold) as _,
+        ranges: vec![whole.clone()],
+    };
+    let expected = ranges.expected(&content);
+    let mut server = SimulatedServer::new(Conditions::calm(1), ranges);
+    server.world().set_window_bytes(4096);
+    let client = server.connect();
+    client.write(b"x");
+    (0..100).for_each(|_| server.turn());
+    assert_eq!(cold.read(), [0..PART, PART..2 * PART], "it reads nothing");
+    drop(client);
+    cold.read.lock().expect("no panic").clear();
+    server.world().set_window_bytes(WINDOW_BYTES);
+    assert!(ask(&mut server) == expected);
+    let read = cold.read();
+    assert!(read.iter().all(|part| part.end - part.start <= PART));
+    let follows = |pair: &[Range<u64>]| pair[0].end == pair[1].start;
+    assert!(read.windows(2).all(follows), "each byte once: {read:?}");
+    assert_eq!(read.last().map(|last| last.end), Some(whole.end));
 }
 
 #[test]

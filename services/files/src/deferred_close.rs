@@ -167,7 +167,7 @@ impl SentFile for Source {
         false
     }
 
-    fn read_ahead(&self, _: Range<u64>, _: Range<u64>) {}
+    fn read_ahead(&self, _: Range<u64>) {}
 
     fn broke_off(&self, cause: &io::Error) {
         log_broken_off(&self.name, cause);
