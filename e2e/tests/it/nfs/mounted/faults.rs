@@ -1,14 +1,13 @@
 //! Servers that are killed or relieved under writers, and handles that no server knows any more.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use flatpath_testkit::deadline::long_patience;
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::{Driver, Over, Server, Site, each_driver, noise, tools, until_true};
+use flatpath_testkit::{Driver, Over, Server, Site, each_driver, noise, tools, until, until_true};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -29,15 +28,29 @@ fn block(number: usize) -> Vec<u8> {
 }
 
 /// Writes and syncs blocks until it is over; how many.
+///
+/// A program of its own has the file open. Were it this process, each server that it starts would
+/// wait for itself: what a process inherits it closes as its program begins, and such a close
+/// waits until the server has what was written.
 fn write_synced(directory: &Path, is_over: &Over) -> usize {
-    let file = File::create(directory.join("synced")).expect("it is made");
+    let mut writer = Command::new("dd")
+        .arg(format!("of={}", directory.join("synced").display()))
+        .arg(format!("bs={BLOCK}"))
+        .args(["iflag=fullblock", "oflag=sync", "status=none"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("coreutils are essential");
+    let mut blocks = writer.stdin.take().expect("its input");
     let mut count = 0;
     while !is_over.is_set() {
-        file.write_all_at(&block(count), (count * BLOCK) as u64)
-            .expect("room");
-        file.sync_all().expect("it is synced");
+        blocks.write_all(&block(count)).expect("it reads on");
         count += 1;
     }
+    drop(blocks);
+    let status = until("the end of the writer", || {
+        writer.try_wait().expect("it is ours")
+    });
+    assert!(status.success(), "{status}");
     count
 }
 
