@@ -43,6 +43,12 @@ impl Driver {
     }
 }
 
+/// Of two values, one for each driver, those whose driver this machine has.
+pub fn drivers_here<T>(uring: T, epoll: T) -> impl Iterator<Item = T> {
+    let uring = Driver::Uring.is_here().then_some(uring);
+    uring.into_iter().chain([epoll])
+}
+
 /// What this machine's rings offer.
 enum Ring {
     Sufficient,

@@ -4,8 +4,8 @@ use flatpath::{DriverChoice, Running, Server};
 use flatpath_example_chat::Chat;
 use flatpath_http::Http;
 use flatpath_test::{Conditions, TestServer, each_seed};
-use flatpath_testkit::Client;
 use flatpath_testkit::websocket::{CLOSE, HANDSHAKE, TEXT, frame, next_frame, open};
+use flatpath_testkit::{Client, drivers_here};
 
 fn text(words: &str) -> Vec<u8> {
     frame(TEXT, words)
@@ -32,7 +32,7 @@ fn hears(client: &mut Client, words: &str) {
 
 #[test]
 fn all_get_what_one_says_and_learn_who_leaves() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let running = serve(choice);
         let mut page = Client::connect(running.addresses()[0].address);
         assert!(page.get("/").text().contains("new WebSocket"));

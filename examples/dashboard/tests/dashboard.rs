@@ -5,8 +5,8 @@ use std::time::Duration;
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_example_dashboard::{Dashboard, Sample};
 use flatpath_test::{Client as SimulatedClient, Conditions, TestServer, each_seed};
-use flatpath_testkit::Client;
 use flatpath_testkit::websocket::{HANDSHAKE, TEXT, frame, next_frame, open};
+use flatpath_testkit::{Client, drivers_here};
 use serde_json::Value;
 
 /// Nothing is measured a second time in this.
@@ -88,7 +88,7 @@ fn heard(client: &mut Client) -> Value {
 
 #[test]
 fn what_is_measured_comes_to_events_and_sockets_and_none_is_missed() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let dashboard = Dashboard::new(HOUR);
         let running = serve(choice, &dashboard);
         let meter = dashboard.start_meter().expect("it measures");
@@ -132,7 +132,7 @@ fn what_is_measured_comes_to_events_and_sockets_and_none_is_missed() {
 
 #[test]
 fn commands_that_make_no_sense_change_nothing_and_their_client_learns_why() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let dashboard = Dashboard::new(HOUR);
         let running = serve(choice, &dashboard);
         let (mut viewer, mut other) = (socket(&running), socket(&running));

@@ -4,7 +4,7 @@ use flatpath::{DriverChoice, Running, Server};
 use flatpath_example_events::Chat;
 use flatpath_http::Http;
 use flatpath_test::{Conditions, TestServer, each_seed};
-use flatpath_testkit::{Client, until};
+use flatpath_testkit::{Client, drivers_here, until};
 
 fn serve(choice: DriverChoice) -> Running {
     let http = Http::service(Chat::default().router());
@@ -42,7 +42,7 @@ fn say(client: &mut Client, words: &str) {
 
 #[test]
 fn all_get_what_one_says_and_a_drain_ends_their_streams() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let running = serve(choice);
         let mut speaker = Client::connect(running.addresses()[0].address);
         assert!(speaker.get("/").text().contains("EventSource"));

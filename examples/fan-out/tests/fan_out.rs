@@ -9,7 +9,7 @@ use flatpath::{DriverChoice, Running, Server};
 use flatpath_example_fan_out::{Service, router};
 use flatpath_http::http::StatusCode;
 use flatpath_http::{Deferred, Http, Path, Responder, Router, State};
-use flatpath_testkit::{Client, until_true};
+use flatpath_testkit::{Client, drivers_here, until_true};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -114,7 +114,7 @@ fn overview(client: &mut Client, status: u16) -> Value {
 
 #[test]
 fn all_services_are_asked_at_once_and_no_worker_waits_for_them() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let paths = ["wait?1", "wait?2", "wait?3"].map(|path| (path, LONG));
         let servers = Servers::start(choice, &paths);
         let mut clients = [servers.client(), servers.client()];
@@ -134,7 +134,7 @@ fn all_services_are_asked_at_once_and_no_worker_waits_for_them() {
 
 #[test]
 fn what_some_have_answered_comes_without_the_others() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let paths = [("say/hello", LONG), ("wait", SHORT), ("fail", LONG)];
         let more = [("text", LONG), ("long", LONG)];
         let servers = Servers::start(choice, &[&paths[..], &more].concat());
@@ -163,7 +163,7 @@ fn where_no_service_answers_neither_do_we() {
 
 #[test]
 fn a_client_that_goes_away_drops_the_requests_that_were_made_for_it() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let paths = ["wait?1", "wait?2", "wait?3"].map(|path| (path, LONG));
         let servers = Servers::start(choice, &paths);
         let (mut leaver, mut stayer) = (servers.client(), servers.client());

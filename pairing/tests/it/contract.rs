@@ -12,7 +12,7 @@ use flatpath_pairing::{
     Callback, Endpoint, EventSource, Intake, Item, Pairings, Refused, RegisterError, Sender, Sink,
     Source, Token,
 };
-use flatpath_testkit::{patience, until_true};
+use flatpath_testkit::{drivers_here, patience, until_true};
 
 const TOKEN: Token = Token(3);
 
@@ -337,7 +337,7 @@ fn counting(count: &Arc<AtomicU64>) -> Arc<Endpoint<Callback>> {
 
 #[test]
 fn signals_survive_pairs_that_come_and_go() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let source = source(&running);
@@ -373,7 +373,7 @@ fn signals_survive_pairs_that_come_and_go() {
 
 #[test]
 fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let source = source(&running);
@@ -399,7 +399,7 @@ fn a_consumer_that_panics_ends_neither_the_thread_nor_the_pair() {
 
 #[test]
 fn a_source_of_a_server_that_has_ended_is_refused_and_not_registered() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let running = start(choice);
         let pairings = Pairings::new(100);
         let (early, late) = (source(&running), source(&running));

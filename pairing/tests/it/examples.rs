@@ -17,7 +17,7 @@ use self::interrupts::{Count, Teller};
 use self::rendezvous::Rendezvous;
 use flatpath::{DriverChoice, Protocol, Running, Server};
 use flatpath_pairing::{Endpoint, Item, Pairings, Sender, Token};
-use flatpath_testkit::{patience, until_true};
+use flatpath_testkit::{drivers_here, patience, until_true};
 
 fn start(choice: DriverChoice, protocol: impl Protocol) -> (Running, SocketAddr) {
     let server = Server::new().driver(choice);
@@ -49,7 +49,7 @@ fn end(running: Running) {
 
 #[test]
 fn rendezvous_joins_one_who_gives_with_one_who_takes() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let (running, address) = start(choice, Rendezvous::new());
         let mut giver = say(address, b"give coffee\n");
         let mut taker = say(address, b"take coffee\n");
@@ -65,7 +65,7 @@ fn rendezvous_joins_one_who_gives_with_one_who_takes() {
 
 #[test]
 fn interrupts_call_the_consumer_and_wake_no_worker() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let count = Count::default();
         let (running, address) = start(choice, Teller(Arc::clone(&count)));
         let pairings = Pairings::new(100);
@@ -104,7 +104,7 @@ fn interrupts_call_the_consumer_and_wake_no_worker() {
 
 #[test]
 fn the_collector_collects_what_clients_and_threads_send() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let pairings = Pairings::new(100);
         let collected = Collected::default();
         let (running, address) = start(choice, Collector(pairings.clone()));

@@ -11,7 +11,7 @@ use flatpath::memory::Payload;
 use flatpath::{Bytes, DriverChoice, Server, WorkerScope, on_network_thread};
 use flatpath_http::{Body, Http, IntoResponse, Response, Router, SendError, Sink, Upload, routing};
 
-use flatpath_testkit::patience;
+use flatpath_testkit::{drivers_here, patience};
 const LARGE: usize = 1 << 20;
 
 /// Opened once, for all drops.
@@ -181,7 +181,7 @@ fn stops_no_one(choice: DriverChoice, act: impl Fn(SocketAddr, &mut TcpStream)) 
 }
 
 fn on_both(act: impl Fn(SocketAddr, &mut TcpStream) + Copy) {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         stops_no_one(choice, act);
     }
 }
@@ -202,7 +202,7 @@ fn a_sink_whose_body_breaks_off_is_dropped_where_it_may_block() {
 #[test]
 fn owners_of_bodies_are_dropped_where_they_may_block() {
     for path in ["/small", "/large", "/inline", "/inline-large"] {
-        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+        for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
             stops_no_one(choice, |address, client| {
                 get(address, path, client);
                 let mut some = [0; 100];
@@ -220,7 +220,7 @@ fn owners_of_bodies_are_dropped_where_they_may_block() {
 #[test]
 fn bodies_that_are_not_read_to_their_end_are_dropped_where_they_may_block() {
     for path in ["/large", "/endless", "/fed", "/event"] {
-        for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+        for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
             stops_no_one(choice, |address, client| get(address, path, client));
         }
     }

@@ -5,6 +5,7 @@ use flatpath::{DriverChoice, Server};
 use flatpath_http::http::{HeaderMap, Method, StatusCode};
 use flatpath_http::{Http, IntoResponse, Request, Router, Service, Upload, routing};
 use flatpath_test::{Conditions, HttpClient, Requests, TestServer, each_seed};
+use flatpath_testkit::drivers_here;
 
 /// What a streamed upload has gathered.
 fn gather() -> Upload {
@@ -90,7 +91,7 @@ fn sim_a_snapshot_of_a_reply_is_the_same_each_time() {
 
 #[test]
 fn both_drivers_hold_the_same_conversation() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let server = Server::new().driver(choice).listen("127.0.0.1:0", site());
         let running = server.start().expect("it starts");
         let mut client = HttpClient::connect(running.addresses()[0].address);

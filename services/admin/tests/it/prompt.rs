@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use flatpath_admin::Admin;
-use flatpath_admin::flatpath::{DriverChoice, Error, Server, on_network_thread};
+use flatpath_admin::flatpath::{DriverChoice, Server, on_network_thread};
 use flatpath_http::{Http, Request, Router, routing};
+use flatpath_testkit::Driver;
 use flatpath_testkit::logged::Logged;
-use flatpath_testkit::skipped::cannot_run;
 use log::LevelFilter;
 
 use crate::get::get;
@@ -43,11 +43,8 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
         .route(&vain, routing::get(place).try_first(sleeps_in_vain))
         .route(&quick, routing::get(place).prompt());
     let server = Server::new().driver(choice).network_threads(1);
-    let running = match server.listen("127.0.0.1:0", Http::service(router)).start() {
-        Ok(running) => running,
-        Err(Error::Uring(refusal)) => return cannot_run(&refusal.to_string()),
-        Err(error) => panic!("{error}"),
-    };
+    let server = server.listen("127.0.0.1:0", Http::service(router));
+    let running = server.start().expect("it starts");
     let address = running.listeners()[0].address.internet().expect("TCP");
     let admin = Admin::new();
     admin.attach(running.handle());
@@ -86,7 +83,9 @@ fn a_route_that_sleeps_loses_its_right(choice: DriverChoice) {
 
 #[test]
 fn a_route_that_sleeps_loses_its_right_on_uring() {
-    a_route_that_sleeps_loses_its_right(DriverChoice::Uring);
+    if Driver::Uring.is_here() {
+        a_route_that_sleeps_loses_its_right(DriverChoice::Uring);
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use flatpath_admin::Admin;
 use flatpath_admin::flatpath::metrics::{Kind, Metric, read};
 use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
-use flatpath_testkit::until;
+use flatpath_testkit::{drivers_here, until};
 use serde_json::Value;
 
 use crate::get::get;
@@ -120,10 +120,10 @@ fn a_stuck_network_thread_is_shown(choice: DriverChoice) {
 
 #[test]
 fn a_scrape_shows_a_network_thread_that_is_stuck() {
-    let drivers = [DriverChoice::Uring, DriverChoice::Epoll];
+    let drivers = drivers_here(DriverChoice::Uring, DriverChoice::Epoll);
     let tests =
         drivers.map(|choice| thread::spawn(move || a_stuck_network_thread_is_shown(choice)));
-    for test in tests {
+    for test in tests.collect::<Vec<_>>() {
         test.join().expect("it holds");
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use flatpath::{DriverChoice, Limits, Running, Server};
 use flatpath_relay::{Relay, Snapshot, Statistics};
-use flatpath_testkit::patience;
+use flatpath_testkit::{drivers_here, patience};
 
 const SIDE_A: &str = " for side aaaaaaaaaaaaaaaa";
 const SIDE_B: &str = " for side bbbbbbbbbbbbbbbb";
@@ -101,7 +101,7 @@ impl Site {
 }
 
 fn on_both(body: impl Fn(Site)) {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         body(Site::new(choice, Relay::new(), Limits::default()));
     }
 }
@@ -337,7 +337,7 @@ fn half_close_a_large_stream_and_a_reset_pass() {
 
 #[test]
 fn waiting_clients_are_limited_in_number_and_time() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let site = Site::new(choice, Relay::new().waiting_max(2), Limits::default());
         let (mut one, mut two) = (site.wait(1, ""), site.wait(2, ""));
         let mut three = site.say(&please(3, ""));
@@ -369,7 +369,7 @@ fn waiting_clients_are_limited_in_number_and_time() {
 #[test]
 fn one_address_that_fills_the_places_keeps_no_other_client_out() {
     const PLACES: u32 = 8;
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let relay = Relay::new().waiting_max(PLACES);
         let site = Site::new(choice, relay, Limits::default());
         let mut idlers: Vec<TcpStream> = (0..2 * PLACES as u8)
