@@ -118,6 +118,7 @@ pub(crate) fn deb(profile: Profile) -> Result<Option<PathBuf>> {
         // With the features of the whole workspace, as `cargo test` has built the dependencies.
         Profile::Debug => ["--bin", "flatpath"],
     };
+    let is_tried_only = profile == Profile::Debug;
     let (profile, _) = profile.names();
     let mut pages = process::cargo(&["run", "--profile", profile]);
     pages.args(build);
@@ -127,8 +128,11 @@ pub(crate) fn deb(profile: Profile) -> Result<Option<PathBuf>> {
     let made = directory.join("flatpath.deb");
     // The manual pages were made by the same build.
     let mut package = process::cargo(&["deb", "--package", "flatpath-cli", "--no-build"]);
-    package.args(["--profile", profile, "--output"]);
-    process::run(package.arg(&made))?;
+    package.args(["--profile", profile, "--output"]).arg(&made);
+    if is_tried_only {
+        package.arg("--fast");
+    }
+    process::run(&mut package)?;
     Ok(Some(made))
 }
 

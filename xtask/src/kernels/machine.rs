@@ -136,7 +136,8 @@ fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
          export PATH='{path}:/usr/sbin:/sbin' FLATPATH='{server}' RUST_BACKTRACE=0\n\
          hostname localhost; ulimit -n 65536\n\
          truncate -s 900M /srv/tmp; mkfs.ext4 -q /srv/tmp; mount -o loop /srv/tmp /tmp\n\
-         chmod 1777 /tmp; ln -sf /proc/self/fd /dev/fd\n"
+         chmod 1777 /tmp; ln -sf /proc/self/fd /dev/fd\n\
+         ln -sf fd/0 /dev/stdin; ln -sf fd/1 /dev/stdout; ln -sf fd/2 /dev/stderr\n"
     );
     for (number, (program, tests)) in programs.iter().enumerate() {
         let directory = program.directory.display();

@@ -9,16 +9,27 @@ no() {
     fi
 }
 
+# Prints what is begun, and when, past what is kept for a failure.
+step() { echo "package: $(cut -d. -f1 /proc/uptime) s: $*" >&3; }
+
 active() { systemctl is-active --quiet flatpath; }
 
-# Waits for a command to succeed; on an emulated processor all takes long.
+# How long a wait may take, and a test with all of its waits, in seconds: all is slow on an emulated
+# processor, a call of systemctl takes one.
+WAIT_MAX=150
+TEST_MAX=600
+
+# Waits for a command to succeed.
 until_true() {
-    for _ in $(seq 600); do
-        if "$@"; then return 0; fi
+    local end=$((SECONDS + WAIT_MAX))
+    step "waits for: $*"
+    until "$@"; do
+        if [ $SECONDS -ge $end ]; then
+            echo "never came: $*"
+            return 1
+        fi
         sleep 0.2
     done
-    echo "never came: $*"
-    return 1
 }
 
 served() { test "$(curl --silent --show-error --max-time 120 http://127.0.0.1:8080/index.html)" = hello; }
@@ -33,6 +44,7 @@ driver() {
 is_driver() { test "$(driver)" = "$1"; }
 
 restarted_on() {
+    step "restarts, for $1"
     systemctl restart flatpath
     until_true active
     until_true is_driver "$1"
@@ -49,6 +61,10 @@ usual() {
 
 it_is_installed_and_started_by_its_unit() {
     # The trigger of man-db reads all manual pages of the machine.
+    # What a server left that ran on this machine without the package: systemd cannot move a directory
+    # of the layer below.
+    rm -rf /var/lib/flatpath
+    step "installs"
     dpkg --no-triggers --install "$1"
     until_true active
     systemctl is-enabled --quiet flatpath
@@ -61,6 +77,7 @@ it_is_installed_and_started_by_its_unit() {
 it_reads_its_settings_again() {
     local before
     before=$(systemctl show --property MainPID --value flatpath)
+    step "reloads"
     systemctl reload flatpath
     active
     test "$(systemctl show --property MainPID --value flatpath)" = "$before"
@@ -90,10 +107,12 @@ it_runs_where_seccomp_refuses_io_uring() {
 }
 
 it_is_removed_and_its_files_stay_until_it_is_purged() {
+    step "removes"
     dpkg --no-triggers --remove flatpath
     no active
     no test -e /usr/bin/flatpath
     test -e /etc/flatpath/flatpath.toml
+    step "purges"
     dpkg --no-triggers --purge flatpath
     no test -e /etc/flatpath/flatpath.toml
     no test -e /var/log/private/flatpath
@@ -110,7 +129,8 @@ exec 3>&1
 package=$1
 shift
 for name; do
-    if said=$(/bin/bash "$0" --only "$name" "$package" 2>&1); then
+    step "$name"
+    if said=$(timeout --kill-after=5 $TEST_MAX /bin/bash "$0" --only "$name" "$package" 2>&1); then
         echo "test $name ... ok"
     else
         # As a test of ours would say it.
