@@ -20,6 +20,11 @@ pub fn stretched(time: Duration) -> Duration {
     time * *READ.get_or_init(|| factor(std::env::var(FACTOR).ok().as_deref()))
 }
 
+/// Whether this machine is so slow that even what is no wait of a test takes longer than usual.
+pub fn is_slow() -> bool {
+    stretched(Duration::from_secs(1)) > Duration::from_secs(1)
+}
+
 fn factor(given: Option<&str>) -> u32 {
     let factor = given.map_or(Ok(1), str::parse);
     let factor = factor.ok().filter(|factor| *factor > 0);

@@ -11,7 +11,7 @@ use flatpath::{Limits, ListenerOptions, Protocol, Received, Server};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-use flatpath_testkit::patience;
+use flatpath_testkit::{patience, stretched};
 
 /// Like the herald, and its connections are accepted with their first bytes.
 struct Deferring;
@@ -143,7 +143,7 @@ fn clients_are_known_by_their_headers_and_strangers_are_reset() {
 fn a_header_that_does_not_come_is_not_waited_for() {
     for choice in choices() {
         let limits = Limits {
-            head_timeout: Duration::from_millis(50),
+            head_timeout: stretched(Duration::from_millis(50)),
             ..Limits::default()
         };
         let server = Server::new().driver(choice).limits(limits);

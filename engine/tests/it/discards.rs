@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::lines::on_both;
+use crate::lines::{cut, on_both};
 use flatpath::access_log::{LogFormat, LogOutput, LogSink};
 use flatpath::{
     Bytes, Context, DriverChoice, Error, Limits, Protocol, Received, Running, Server, Stall,
     Successor, WorkerScope, discard, guarded, on_network_thread,
 };
 
-use flatpath_testkit::patience;
+use flatpath_testkit::{patience, stretched, until_true};
 
 struct Bomb;
 
@@ -107,8 +107,7 @@ fn survives(choice: DriverChoice, aborts: bool, state_panics: bool) {
     assert_eq!(ask(address, b"a").expect("a reply"), b"x");
     let _ = ask(address, b"h");
     assert_eq!(ask(address, b"a").ok(), Some(b"x".to_vec()));
-    running.handle().force();
-    running.wait().expect("the server ends as it was told to");
+    cut(running);
 }
 
 #[test]
@@ -178,13 +177,10 @@ fn log_panics(choice: DriverChoice) {
     for _ in 0..3 {
         assert_eq!(ask(address, b"a").expect("a reply"), b"x");
     }
-    running.handle().force();
-    running.wait().expect("the server ends as it was told to");
-    let dropped = log.dropped.load(Ordering::Relaxed);
-    assert!(
-        dropped > 100,
-        "lines that may be lost are counted: {dropped}"
-    );
+    cut(running);
+    until_true("lines that may be lost are counted", || {
+        log.dropped.load(Ordering::Relaxed) > 100
+    });
 }
 
 #[test]
@@ -376,7 +372,7 @@ const FULL: usize = 1_100;
 fn bin_is_bounded(choice: DriverChoice) {
     let limits = Limits {
         in_flight_max: 4,
-        stall_timeout: Duration::from_millis(300),
+        stall_timeout: stretched(Duration::from_millis(300)),
         ..Limits::default()
     };
     let (running, gate) = discarding(choice, limits, 2);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::gate::{Gate, Gated, Opener, client, patience};
-use crate::lines::{Lines, on_both};
+use crate::lines::{Lines, cut, on_both};
 use flatpath::figures::Figures;
 use flatpath::{DriverChoice, Handle, Running, Server, ServerState};
 
@@ -134,8 +134,7 @@ fn requests_that_run_and_that_wait_are_shown_with_their_age_and_listener() {
         await_figures(&handle, "both are done", |figures| {
             figures.jobs() == flatpath::figures::JobFigures::default()
         });
-        handle.force();
-        running.wait().expect("a clean end");
+        cut(running);
     });
 }
 
@@ -161,8 +160,7 @@ fn jobs_that_wait_for_their_share_are_shown_as_held_back() {
         await_figures(&handle, "none is held back", |figures| {
             figures.jobs().held_back == 0 && figures.jobs().oldest_queued.is_none()
         });
-        handle.force();
-        running.wait().expect("a clean end");
+        cut(running);
     });
 }
 
@@ -194,7 +192,6 @@ fn a_network_thread_that_a_handler_blocks_is_seen_from_outside() {
         // The long turn is in the histogram.
         let turns = handle.figures().threads[0].turns;
         assert!(turns.sum >= Duration::from_millis(20), "{turns:?}");
-        handle.force();
-        running.wait().expect("a clean end");
+        cut(running);
     });
 }

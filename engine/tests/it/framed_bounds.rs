@@ -5,13 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::lines::choices;
 use flatpath::framing::{Framed, Handler, Input, Lines, Next, Place, Reply};
 use flatpath::memory::Payload;
 use flatpath::{Io, NoRoom, Server};
 use flatpath_test::{Conditions, TestServer, each_seed};
+use flatpath_testkit::{Deadline, patience};
 
 use crate::framed_work::talk;
 
@@ -133,9 +134,9 @@ fn both_drivers_run_as_many_messages_of_a_connection_as_may_and_no_more() {
         let answer = move |line: &[u8], reply: &mut Reply| {
             let now = running.now.fetch_add(1, SeqCst) + 1;
             running.most.fetch_max(now, SeqCst);
-            let until = Instant::now() + Duration::from_secs(60);
+            let deadline = Deadline::default();
             while running.most.load(SeqCst) < AT_WORK_MAX {
-                assert!(Instant::now() < until, "fewer run than may");
+                deadline.check("as many as may run");
                 std::thread::sleep(Duration::from_millis(1));
             }
             reply.write(line);
@@ -168,7 +169,7 @@ fn both_drivers_send_replies_as_they_are_ready_and_end_after_the_last() {
                 return Next::Close;
             }
             let gate = gate.lock().expect("no panic");
-            let opened = gate.recv_timeout(Duration::from_secs(60));
+            let opened = gate.recv_timeout(patience());
             opened.expect("the client has heard the end");
             Next::Message
         };
@@ -180,8 +181,7 @@ fn both_drivers_send_replies_as_they_are_ready_and_end_after_the_last() {
         let server = server.expect("it starts");
         let address = server.addresses()[0].address;
         let mut stream = TcpStream::connect(address).expect("connect");
-        let patience = Some(Duration::from_secs(60));
-        stream.set_read_timeout(patience).expect("settable");
+        stream.set_read_timeout(Some(patience())).expect("settable");
         stream.write_all(b"slow\nend\nnever\n").expect("write");
         let mut end = [0; 4];
         stream.read_exact(&mut end).expect("the second reply");

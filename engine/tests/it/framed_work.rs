@@ -12,6 +12,7 @@ use flatpath::memory::{Part, Payload};
 use flatpath::simulation::Random;
 use flatpath::{Io, Limits, NoRoom, Server};
 use flatpath_test::{Client, ClientState, Conditions, Faults, TestServer, each_seed};
+use flatpath_testkit::patience;
 
 /// What is said to a client that has just come.
 const GREETING: &str = "welcome\n";
@@ -417,8 +418,7 @@ fn no_message_at_work_is_refused() {
 /// What a server says to a client that says this, until the end.
 pub(crate) fn talk(address: std::net::SocketAddr, said: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("connect");
-    let patience = Some(Duration::from_secs(60));
-    stream.set_read_timeout(patience).expect("settable");
+    stream.set_read_timeout(Some(patience())).expect("settable");
     stream.write_all(said).expect("write");
     stream.shutdown(Shutdown::Write).expect("half-closed");
     let mut heard = String::new();

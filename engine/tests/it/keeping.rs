@@ -158,16 +158,10 @@ fn pages(pages: u32, page_bytes: u32, reserve_pages: u32) -> Option<RegionConfig
     })
 }
 
-fn start(choice: DriverChoice, tally: &Tally, limits: Limits) -> Option<Running> {
+fn start(choice: DriverChoice, tally: &Tally, limits: Limits) -> Running {
     let server = Server::new().driver(choice).limits(limits);
-    match server.listen("127.0.0.1:0", tally.clone()).start() {
-        Ok(running) => Some(running),
-        Err(error) if choice == DriverChoice::Uring => {
-            cannot_run(&error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let server = server.listen("127.0.0.1:0", tally.clone());
+    server.start().expect("it starts")
 }
 
 fn message(first: u8, seed: u64, length: usize) -> Vec<u8> {
@@ -217,9 +211,7 @@ fn bodies_of_any_length_arrive_as_they_were_sent() {
             pages: pages(64, 16 * 1024, 8),
             ..Tally::default()
         };
-        let Some(running) = start(choice, &tally, Limits::default()) else {
-            return;
-        };
+        let running = start(choice, &tally, Limits::default());
         let mut client = Client::connect(&running);
         for length in [1, 3, 100, 5000, 16_384, 100_000, 300_000] {
             client.ask(&message(b'x', length as u64, length));
@@ -240,9 +232,7 @@ fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
             pages_per_connection_max: 8,
             ..Limits::default()
         };
-        let Some(running) = start(choice, &tally, limits) else {
-            return;
-        };
+        let running = start(choice, &tally, limits);
         let mut greedy = Client::connect(&running);
         // Each answered before the next, so that each takes a page of its own.
         let body = message(b'H', 1, 100);
@@ -277,9 +267,7 @@ fn a_region_that_is_used_up_copies_and_recovers() {
             pages: pages(8, 4096, 4),
             ..Tally::default()
         };
-        let Some(running) = start(choice, &tally, Limits::default()) else {
-            return;
-        };
+        let running = start(choice, &tally, Limits::default());
         let handle = running.handle();
         for _ in 0..3 {
             let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(&running)).collect();
@@ -327,9 +315,7 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
             pages: pages(256, 4096, 64),
             ..Tally::default()
         };
-        let Some(running) = start(choice, &tally, Limits::default()) else {
-            return;
-        };
+        let running = start(choice, &tally, Limits::default());
         let mut clients: Vec<Client> = Vec::new();
         for number in 0..CONNECTIONS {
             clients.push(Client::connect(&running));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::lines::{Site, on_both};
 use flatpath::{DriverConfig, Limits, OperationMode};
+use flatpath_testkit::stretched;
 
 #[test]
 fn inline_and_pooled_requests_are_answered() {
@@ -149,11 +150,15 @@ fn who_finds_no_room_for_too_long_is_told_so() {
             ..Limits::default()
         };
         let site = Site::new(choice, |server| server.limits(limits));
+        let long = format!(
+            "sleep {}\n",
+            stretched(Duration::from_millis(700)).as_millis()
+        );
         let mut first = site.client();
-        first.say("sleep 700\n");
+        first.say(&long);
         let mut second = site.client();
         // Asks until the first one's request is surely in: one of the two is refused.
-        second.say("sleep 700\n");
+        second.say(&long);
         let (one, two) = (first.line(), second.line());
         assert!(
             [one.as_str(), two.as_str()].contains(&"full\n"),

@@ -3,12 +3,12 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::knots::Knots;
-use crate::lines::on_both;
+use crate::lines::{cut, on_both};
 use flatpath::{DriverChoice, Limits, Running, Server};
-use flatpath_testkit::{patience, until_true};
+use flatpath_testkit::{patience, stretched, until_true};
 
 fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
     let server = Server::new()
@@ -25,12 +25,6 @@ fn start(choice: DriverChoice, limits: Limits) -> (Running, SocketAddr) {
 
 fn end(running: Running) {
     running.handle().drain();
-    running.wait().expect("a clean end");
-}
-
-/// For tests that leave connections open.
-fn cut(running: Running) {
-    running.handle().force();
     running.wait().expect("a clean end");
 }
 
@@ -150,16 +144,15 @@ fn a_reader_that_stops_stops_the_writer_and_costs_bounded_memory() {
         one.set_nonblocking(true).expect("a socket");
         let handle = running.handle();
         // Until nothing has moved for a while: every queue on the way is full.
-        let (mut sent, mut quiet) = (0_usize, 0);
+        let (mut sent, mut moved) = (0_usize, Instant::now());
         let chunk = pattern(1 << 16, 3);
-        while quiet < 200 {
+        while moved.elapsed() < stretched(Duration::from_millis(200)) {
             match one.write(&chunk[sent % chunk.len()..]) {
                 Ok(bytes) => {
                     sent += bytes;
-                    quiet = 0;
+                    moved = Instant::now();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    quiet += 1;
                     thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => panic!("{error}"),
@@ -242,8 +235,8 @@ fn one_that_had_finished_before_is_spliced_half_closed() {
 fn waiting_and_spliced_connections_have_deadlines_of_their_own() {
     on_both(|choice| {
         let limits = Limits {
-            wait_timeout: Duration::from_millis(20),
-            spliced_timeout: Duration::from_millis(20),
+            wait_timeout: stretched(Duration::from_millis(20)),
+            spliced_timeout: stretched(Duration::from_millis(20)),
             ..Limits::default()
         };
         let (running, address) = start(choice, limits);

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lines::cut;
 use flatpath::lock::Lock;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
@@ -17,7 +18,7 @@ use flatpath::{
     Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
-use flatpath_testkit::{Driver, until_true};
+use flatpath_testkit::{Driver, stretched, until_true};
 
 const PAGES: u32 = 2;
 const SECOND: Duration = Duration::from_secs(1);
@@ -127,7 +128,7 @@ impl Protocol for Keeper {
 fn one_by_one(choice: DriverChoice) {
     let keeper = Keeper::default();
     let limits = Limits {
-        head_timeout: Duration::from_millis(1_500),
+        head_timeout: stretched(Duration::from_millis(1_500)),
         ..Limits::default()
     };
     let server = Server::new().driver(choice).limits(limits);
@@ -149,7 +150,8 @@ fn one_by_one(choice: DriverChoice) {
     until_true("three starve", || stalls() >= 3);
     for served in 1..=3 {
         // No completion for longer than any timer would turn the thread for.
-        std::thread::sleep(Duration::from_millis(if served == 3 { 1 } else { 1_600 }));
+        let ms = if served == 3 { 1 } else { 1_600 };
+        std::thread::sleep(stretched(Duration::from_millis(ms)));
         assert_eq!(keeper.names().len(), PAGES as usize);
         assert_eq!(keeper.give_back(), served);
         until_true("the page is used", || {
@@ -163,8 +165,7 @@ fn one_by_one(choice: DriverChoice) {
     );
     keeper.kept.lock().clear();
     drop(clients);
-    running.handle().force();
-    running.wait().expect("ends");
+    cut(running);
 }
 
 #[test]

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::lines::cut;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
     ConnectionHandle, Context, DriverChoice, Limits, Phase, Protocol, Received, Server,
 };
 use flatpath_driver::simulation::{Client, Faults, Random, each_seed};
-use flatpath_testkit::{Driver, until_true};
+use flatpath_testkit::{Driver, patience, until_true};
 
 /// Many more than are called in one turn.
 const CROWD: usize = 300;
@@ -236,8 +237,7 @@ fn a_sleeping_thread(choice: DriverChoice) {
     let running = server.listen("127.0.0.1:0", post.clone()).start();
     let running = running.expect("starts");
     let mut client = TcpStream::connect(running.addresses()[0].address).expect("a listener");
-    let patience = Some(Duration::from_secs(60));
-    client.set_read_timeout(patience).expect("a socket");
+    client.set_read_timeout(Some(patience())).expect("a socket");
     let mut byte = [0];
     let mut next = |client: &mut TcpStream| {
         client.read_exact(&mut byte).expect("a byte in time");
@@ -257,8 +257,7 @@ fn a_sleeping_thread(choice: DriverChoice) {
     client.shutdown(Shutdown::Both).expect("connected");
     until_true("its close", || post.closed() == 1);
     post.send(0, b'.');
-    running.handle().force();
-    running.wait().expect("ends");
+    cut(running);
     // The server is gone, too.
     post.send(0, b'.');
 }

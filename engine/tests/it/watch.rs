@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::lines::{Lines, choices};
+use crate::lines::{Lines, choices, cut};
 use flatpath::watch::{EventWatch, Eventfd, WatchError};
 use flatpath::{Running, Server};
 use flatpath_testkit::until_true;
@@ -57,8 +57,7 @@ fn a_watch_lasts_from_its_start_to_its_stop_and_ends_with_its_owner() {
         });
         event.write(4).expect("room");
         assert_eq!(event.take().expect("left"), 4);
-        running.handle().force();
-        running.wait().expect("a clean end");
+        cut(running);
     }
 }
 
@@ -67,8 +66,7 @@ fn a_server_that_has_ended_watches_nothing() {
     let server = Server::new().listen("127.0.0.1:0", Lines);
     let running = server.start().expect("started");
     let (watch, heard) = watch(&running);
-    running.handle().force();
-    running.wait().expect("a clean end");
+    cut(running);
     assert_eq!(watch.start(), Err(WatchError::ShutDown));
     assert_eq!(heard.calls.load(Ordering::Relaxed), 0);
 }

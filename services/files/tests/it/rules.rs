@@ -4,7 +4,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use flatpath::{DriverChoice, Server, WorkerScope};
 use flatpath_files::{
@@ -13,13 +12,10 @@ use flatpath_files::{
 use flatpath_http::{
     Body, Disposition, Head, Http, Reply, Request, Response, Router, Service, Turn,
 };
-use flatpath_testkit::{Driver, each_driver, tools};
+use flatpath_testkit::{Driver, each_driver, patience, tools};
 use http::StatusCode;
 
 each_driver!(curl_gets_what_the_rules_say);
-
-/// Far beyond what it takes.
-const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// What answers 429 to everything, with the page of the files.
 struct Refusing(Files);
@@ -150,7 +146,7 @@ fn assert_no_rules_are_written(curl: &Path, address: SocketAddr) {
             command.args(["--data-binary", "/* /evil 301"]);
         }
         command.arg(format!("http://{address}{path}"));
-        let output = tools::run(&mut command, TIME_MAX);
+        let output = tools::run(&mut command, patience());
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(said, status, "{method} {path}: {output:?}");
     }
@@ -169,7 +165,7 @@ fn get(curl: &Path, address: SocketAddr, path: &str) -> (String, String) {
     command.args(["--dump-header", "/proc/self/fd/2", "--path-as-is"]);
     command.args(["--write-out", "%{response_code} %{url_effective}"]);
     command.arg(format!("http://{address}{path}"));
-    let output = tools::run(&mut command, TIME_MAX);
+    let output = tools::run(&mut command, patience());
     assert!(output.status.success(), "{path}: {output:?}");
     let text = String::from_utf8(output.stdout).expect("text");
     let head = String::from_utf8(output.stderr).expect("text");

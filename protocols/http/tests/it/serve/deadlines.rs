@@ -1,10 +1,11 @@
 //! Clients that take too long.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Http, Request, Response};
 use flatpath_testkit::client::{Client, Ending};
+use flatpath_testkit::until_true;
 
 use crate::on_each_driver;
 use crate::serve::{get, start};
@@ -69,11 +70,7 @@ fn a_client_that_is_late_twice_is_counted_once(choice: DriverChoice) {
     client.send("GET / HT");
     assert_eq!(client.reply().status, 408);
     let handle = server.handle();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while handle.statistics().connections_closed == 0 {
-        assert!(Instant::now() < deadline, "the connection is not closed");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_true("its close", || handle.statistics().connections_closed > 0);
     assert_eq!(handle.statistics().connections_expired(), 1);
 }
 

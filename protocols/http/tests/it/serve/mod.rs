@@ -20,10 +20,9 @@ mod streams;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 use flatpath::{DriverChoice, Protocol, Running, Server};
-use flatpath_testkit::skipped::cannot_run;
+use flatpath_testkit::{patience, until_true};
 
 /// Runs a test once on each driver. Where io_uring is refused, its test reports it and stops there.
 #[macro_export]
@@ -33,7 +32,7 @@ macro_rules! on_each_driver {
             mod $name {
                 #[test]
                 fn holds_on_uring() {
-                    if $crate::serve::has_uring() {
+                    if flatpath_testkit::Driver::Uring.is_here() {
                         super::$name(flatpath::DriverChoice::Uring);
                     }
                 }
@@ -45,22 +44,6 @@ macro_rules! on_each_driver {
             }
         )+
     };
-}
-
-/// Whether this machine lets us use io_uring at all.
-pub(crate) fn has_uring() -> bool {
-    let http = flatpath_http::Http::inline(flatpath_http::Response::default);
-    match Server::new()
-        .listen("127.0.0.1:0", http)
-        .driver(DriverChoice::Uring)
-        .start()
-    {
-        Ok(_) => true,
-        Err(refusal) => {
-            cannot_run(&refusal.to_string());
-            false
-        }
-    }
 }
 
 /// A server of one protocol with few workers.
@@ -110,7 +93,8 @@ impl Door {
 
     /// Waits until the door is open; gives up before the test does.
     pub(crate) fn pass(&self) {
-        let patience = Duration::from_secs(15);
+        // Less than a test waits for anything.
+        let patience = patience() / 4;
         self.waited.fetch_add(1, Ordering::SeqCst);
         let is_open = self.is_open.lock().expect("no panic while it is locked");
         let closed = |is_open: &mut bool| !*is_open;
@@ -123,13 +107,8 @@ impl Door {
 
     /// Waits until this many handlers have come to the door.
     pub(crate) fn until_waited(&self, count: u64) {
-        let deadline = std::time::Instant::now() + Duration::from_secs(15);
-        while self.waited.load(Ordering::SeqCst) < count {
-            assert!(
-                std::time::Instant::now() < deadline,
-                "no handler came to the door"
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until_true("handlers at the door", || {
+            self.waited.load(Ordering::SeqCst) >= count
+        });
     }
 }

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_http::{
     Answer, ClientWatch, Deferred, Http, Next, Request, Response, Router, TimeOut, routing,
 };
-use flatpath_testkit::{Client, until_true};
+use flatpath_testkit::{Client, Deadline, until_true};
 
 use crate::on_each_driver;
 use crate::serve::{Door, get, start};
@@ -225,8 +225,8 @@ fn a_handler_that_blocks_learns_that_its_client_is_gone(choice: DriverChoice) {
     let (count, begins) = (Arc::clone(&ended), Arc::clone(&is_begun));
     let work = move |watch: ClientWatch| {
         begins.store(true, Ordering::SeqCst);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !watch.is_gone() && Instant::now() < deadline {
+        let deadline = Deadline::default();
+        while !watch.is_gone() && !deadline.is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
         count.fetch_add(usize::from(watch.is_gone()), Ordering::SeqCst);

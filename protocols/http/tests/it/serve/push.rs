@@ -7,7 +7,7 @@ use std::time::Duration;
 use flatpath::{DriverChoice, Limits, Server};
 use flatpath_http::{Body, Http, Request, Response, SendError, Sender};
 use flatpath_testkit::client::{Client, Ending};
-use flatpath_testkit::until_true;
+use flatpath_testkit::{patience, until_true};
 
 use crate::on_each_driver;
 use crate::serve::{get, serve, start};
@@ -51,9 +51,7 @@ fn pushing(inline: bool) -> (Http<impl flatpath_http::Service>, Receiver<Sender>
 }
 
 fn next(taken: &Receiver<Sender>) -> Sender {
-    taken
-        .recv_timeout(Duration::from_secs(20))
-        .expect("a request in time")
+    taken.recv_timeout(patience()).expect("a request in time")
 }
 
 /// A client that has heard the first piece, and who feeds it.
@@ -203,7 +201,6 @@ fn after_a_reply_that_announced_no_end_one_more_request_is_taken(choice: DriverC
 }
 
 fn a_stream_that_begins_in_a_drain_is_told_of_it(choice: DriverChoice) {
-    const TIME_MAX: Duration = Duration::from_secs(20);
     let (streams, taken) = mpsc::channel();
     let (arrived, arrivals) = mpsc::channel();
     let (open, gate) = mpsc::channel();
@@ -212,7 +209,7 @@ fn a_stream_that_begins_in_a_drain_is_told_of_it(choice: DriverChoice) {
         if request.uri().path() == "/late" {
             arrived.send(()).expect("the test waits for it");
             let gate = gate.lock().expect("sound");
-            gate.recv_timeout(TIME_MAX).expect("the drain in time");
+            gate.recv_timeout(patience()).expect("the drain in time");
         }
         let (sender, body) = Body::channel(1000);
         streams.send(sender).expect("the test waits for it");
@@ -222,7 +219,7 @@ fn a_stream_that_begins_in_a_drain_is_told_of_it(choice: DriverChoice) {
     let (_client, early) = begun(address, &taken, get("/early"));
     let mut client = Client::connect(address);
     client.send(get("/late"));
-    arrivals.recv_timeout(TIME_MAX).expect("its request");
+    arrivals.recv_timeout(patience()).expect("its request");
     server.handle().drain();
     until_true("the drain", || early.is_draining());
     open.send(()).expect("the handler waits");
