@@ -28,6 +28,7 @@
 //! | `stream`    | a request and its reply, and their ends                           | yes      |
 //! | `send`      | replies, as the windows have room                                 | yes      |
 //! | `tunnel`    | other protocols on a stream (RFC 8441)                            | yes      |
+//! | `first_due` | the first deadline of a stream                                    | no       |
 //! | `frames`    | what each frame does                                              | yes      |
 //! | `session`   | the loop: input, rounds, deadlines                                | yes      |
 //!
@@ -56,6 +57,7 @@ mod stream;
 mod tunnel;
 mod send;
 mod request;
+mod first_due;
 mod frames;
 mod session;
 

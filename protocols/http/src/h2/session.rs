@@ -22,6 +22,7 @@ use flatpath::{Job, Phase, Stall};
 use super::account::Account;
 use super::bounds::{OUT_BYTES_HIGH, SENT_ALONE_BYTES, SENT_AT_ONCE_BYTES};
 use super::core::Core;
+use super::first_due::FirstDue;
 use super::frames::Stop;
 use super::hpack::ENTRY_OVERHEAD_BYTES;
 use super::link::Link;
@@ -54,6 +55,29 @@ pub(crate) struct Session<S: Service> {
     waits: Option<Stall>,
     /// Since when nothing is read, in the time of turns.
     stalled_since: Option<Duration>,
+    first_due: FirstDue,
+    times: Times,
+}
+
+/// What deadlines are made of, beside what a stream knows: the site of a request may change it, and
+/// so may the program.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Times {
+    phases: [Option<Duration>; 3],
+    linger_timeout: Duration,
+    body_rate_min: u64,
+}
+
+impl Times {
+    fn of<S: Service>(connection: &Connection<'_, S>) -> Self {
+        let phases = [Phase::Body, Phase::Head, Phase::Push];
+        let limits = connection.limits();
+        Self {
+            phases: phases.map(|phase| connection.time_of(phase)),
+            linger_timeout: limits.linger_timeout,
+            body_rate_min: limits.body_rate_min,
+        }
+    }
 }
 
 impl<S: Service> Session<S> {
@@ -73,6 +97,8 @@ impl<S: Service> Session<S> {
             had_streams: false,
             waits: None,
             stalled_since: None,
+            first_due: FirstDue::default(),
+            times: Times::default(),
         }
     }
 
@@ -123,6 +149,7 @@ impl<S: Service> Session<S> {
             let time = connection.turn().now().saturating_sub(since);
             let streams = self.streams.iter_mut();
             streams.for_each(|stream| stream.pace.stood_still(time));
+            self.first_due.forget();
             self.moves_all = true;
         }
         if self.core.out.capacity() == 0 {
@@ -192,7 +219,13 @@ impl<S: Service> Session<S> {
         // What a tunnel has sent makes room for what it takes.
         self.moves_all |= stream.tunneled.is_some() && matches!(sent, Ok(1..));
         let stall = sent.err().or(received.err());
-        if stream.is_over() {
+        let is_over = stream.is_over();
+        let deadline = match is_over {
+            true => None,
+            false => stream.deadline(&link),
+        };
+        self.first_due.moved(stream.flow.id, deadline);
+        if is_over {
             let stream = self.streams.swap_remove(at);
             self.end_stream(connection, stream);
         }
@@ -324,10 +357,24 @@ impl<S: Service> Session<S> {
     }
 
     /// The first deadline of a stream, and what that waits for.
-    fn deadline(&self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
-        let deadlines = self.streams.iter();
-        let deadlines = deadlines.filter_map(|stream| stream.deadline(connection));
-        deadlines.min_by_key(|(end, _)| *end)
+    fn deadline(&mut self, connection: &Connection<'_, S>) -> Option<(Duration, Phase)> {
+        match &self.streams[..] {
+            [] => return None,
+            [only] => return only.deadline(connection),
+            _ => {}
+        }
+        let times = Times::of(connection);
+        if std::mem::replace(&mut self.times, times) != times {
+            self.first_due.forget();
+        }
+        let streams = self.streams.iter();
+        self.first_due.get(|| {
+            let due = streams.filter_map(|stream| {
+                let (end, phase) = stream.deadline(connection)?;
+                Some((stream.flow.id, end, phase))
+            });
+            due.min_by_key(|(_, end, _)| *end)
+        })
     }
 
     /// A job is back.
@@ -399,7 +446,8 @@ impl<S: Service> Session<S> {
     }
 
     /// After a deadline: until the next one, or a phase that begins now, which the engine asks for.
-    pub(super) fn goes_on(&self, connection: &mut Connection<'_, S>) {
+    pub(super) fn goes_on(&mut self, connection: &mut Connection<'_, S>) {
+        self.first_due.forget();
         match self.deadline(connection) {
             Some((end, phase)) => connection.phase_until(phase, end),
             None => {
