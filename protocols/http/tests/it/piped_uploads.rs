@@ -187,6 +187,15 @@ fn sim_a_fast_client_costs_a_worker_for_each_mebibyte() {
     client.write(&[head("/file", 16 << 20), pattern(16 << 20)].concat());
     assert!(body(&mut server, &client) == pattern(16 << 20));
     assert_eq!(counts.get(PIPES), 16);
+    let statistics = server.statistics();
+    let received = head("/file", 16 << 20).len() + (16 << 20);
+    assert_eq!(
+        statistics.received_bytes, received as u64,
+        "each byte counts once"
+    );
+    // The worker fills the pipe again by itself.
+    let jobs = statistics.jobs_dispatched;
+    assert!(jobs < 8, "{jobs} hand-overs");
 }
 
 #[test]
