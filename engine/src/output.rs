@@ -29,8 +29,9 @@ use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 pub(crate) use self::window::{Awaited, first_read};
 use self::window::{FILE_PART_BYTES, FILE_WINDOW_BYTES, Window};
 
-/// Bytes of a file that one send carries. With more in one call, or in calls one after the other,
-/// the client falls behind: what is sent is out of the processor's caches when it is acknowledged.
+/// Bytes of a file that one send carries, where more is left than a window. With more in one call,
+/// or in calls one after the other, clients that are fast fall behind. What is no more than a
+/// window goes at once: most of it waits in the socket while its client wakes up.
 const FILE_SEND_BYTES: u64 = 16 * FILE_PART_BYTES;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
@@ -253,7 +254,10 @@ impl Output {
         }
         self.seal();
         let (has_file, mut at_hand) = match self.at_hand() {
-            Ok(bytes) => (bytes.is_some(), bytes.unwrap_or(0).min(FILE_SEND_BYTES)),
+            Ok(bytes) => (
+                bytes.is_some(),
+                bytes.unwrap_or(0).min(self.file_send_bytes()),
+            ),
             Err(first) => return first,
         };
         while let Some(segment) = self.segments.pop_front() {
@@ -280,6 +284,14 @@ impl Output {
             }
         }
         Taken::Next { has_file }
+    }
+
+    /// How much of the first file one send carries at most.
+    fn file_send_bytes(&self) -> u64 {
+        match self.first_file() {
+            Some(range) if range.bytes() > FILE_WINDOW_BYTES => FILE_SEND_BYTES,
+            _ => FILE_WINDOW_BYTES,
+        }
     }
 
     /// How much is at hand of the first file among what the next send takes, if it has one.

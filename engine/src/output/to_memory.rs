@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_each_send_takes_a_part_of_what_is_at_hand() {
+    fn of_a_file_each_send_takes_a_part_and_the_last_window_goes_at_once() {
         let (bytes, mut output) = three_windows();
         let (mut sends, mut asked, mut all) = (Vec::new(), 0, 0);
         while output.has_waiting() {
@@ -125,7 +125,8 @@ mod tests {
             4 + FILE_SEND_BYTES,
             "the head goes with the first"
         );
-        assert_eq!(sends.pop(), Some(FILE_SEND_BYTES - 1 + 3));
+        let last = sends.pop();
+        assert_eq!(last, Some(FILE_WINDOW_BYTES - 1 + 3), "the last window");
         assert!(sends[1..].iter().all(|bytes| *bytes == FILE_SEND_BYTES));
         assert_eq!(output.queued_bytes(), 0);
     }

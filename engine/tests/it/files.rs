@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flatpath::files::{FileRange, OpenFile, SentFile};
@@ -16,19 +16,19 @@ use flatpath::{Context, Protocol, Received};
 use flatpath_driver::simulation::{ClientState, Fault, each_seed};
 
 /// More than a window.
-const FILE_BYTES: usize = 5 * 1024 * 1024 / 2;
+pub(crate) const FILE_BYTES: usize = 5 * 1024 * 1024 / 2;
 
 /// On the way to a client at most.
-const WINDOW_BYTES: usize = 256 * 1024;
+pub(crate) const WINDOW_BYTES: usize = 256 * 1024;
 
-fn content() -> Vec<u8> {
+pub(crate) fn content() -> Vec<u8> {
     (0..FILE_BYTES).map(|at| (at / 3 % 251) as u8).collect()
 }
 
 /// Sends ranges of one file for each byte that it gets, with words around them.
-struct Ranges {
-    file: Arc<dyn SentFile>,
-    ranges: Vec<Range<u64>>,
+pub(crate) struct Ranges {
+    pub(crate) file: Arc<dyn SentFile>,
+    pub(crate) ranges: Vec<Range<u64>>,
 }
 
 impl Ranges {
@@ -47,7 +47,7 @@ impl Ranges {
         }
     }
 
-    fn expected(&self, content: &[u8]) -> Vec<u8> {
+    pub(crate) fn expected(&self, content: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         for range in &self.ranges {
             all.extend_from_slice(b"head ");
@@ -141,7 +141,7 @@ impl SentFile for Disk {
 }
 
 /// A client that has asked for all, and its bytes until the server has ended the connection.
-fn ask(server: &mut SimulatedServer) -> Vec<u8> {
+pub(crate) fn ask(server: &mut SimulatedServer) -> Vec<u8> {
     let client = server.connect();
     client.write(b"x");
     client.shutdown_write();
@@ -163,7 +163,7 @@ fn ask(server: &mut SimulatedServer) -> Vec<u8> {
     panic!("the connection does not end: {} bytes", all.len());
 }
 
-fn file_of(content: &[u8]) -> File {
+pub(crate) fn file_of(content: &[u8]) -> File {
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(content).expect("written");
     file
@@ -306,36 +306,6 @@ fn what_a_disk_brings_at_once_is_sent_turn_by_turn() {
     }
 }
 
-/// A file of which what was read is at hand, and nothing else.
-struct Cold {
-    file: File,
-    read: Mutex<Vec<Range<u64>>>,
-}
-
-impl Cold {
-    fn read(&self) -> Vec<Range<u64>> {
-        self.read.lock().expect("no panic").clone()
-    }
-}
-
-impl SentFile for Cold {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    fn is_at_hand(&self, bytes: Range<u64>) -> bool {
-        self.read().last().is_some_and(|last| bytes.end <= last.end)
-    }
-
-    fn read_ahead(&self, bytes: Range<u64>) {
-        self.read.lock().expect("no panic").push(bytes);
-    }
-
-    fn broke_off(&self, cause: &io::Error) {
-        panic!("it has all of it: {cause}");
-    }
-}
-
 /// A file system that never tells is not waited for twice.
 #[test]
 fn what_a_worker_has_read_is_not_read_again() {
@@ -350,38 +320,6 @@ fn what_a_worker_has_read_is_not_read_again() {
         let read = disk.read.load(Ordering::Relaxed);
         assert_eq!(read, FILE_BYTES.div_ceil(512 * 1024), "{window_bytes}");
     }
-}
-
-/// A part that is read is sent at once, and while it is sent the next one is read, and no more.
-#[test]
-fn a_file_is_read_part_by_part_one_ahead_of_its_client() {
-    const PART: u64 = 512 * 1024;
-    let content = content();
-    let cold = Arc::new(Cold {
-        file: file_of(&content),
-        read: Mutex::default(),
-    });
-    let whole = 0..FILE_BYTES as u64;
-    let ranges = Ranges {
-        file: Arc::clone(&cold) as _,
-        ranges: vec![whole.clone()],
-    };
-    let expected = ranges.expected(&content);
-    let mut server = SimulatedServer::new(Conditions::calm(1), ranges);
-    server.world().set_window_bytes(4096);
-    let client = server.connect();
-    client.write(b"x");
-    (0..100).for_each(|_| server.turn());
-    assert_eq!(cold.read(), [0..PART, PART..2 * PART], "it reads nothing");
-    drop(client);
-    cold.read.lock().expect("no panic").clear();
-    server.world().set_window_bytes(WINDOW_BYTES);
-    assert!(ask(&mut server) == expected);
-    let read = cold.read();
-    assert!(read.iter().all(|part| part.end - part.start <= PART));
-    let follows = |pair: &[Range<u64>]| pair[0].end == pair[1].start;
-    assert!(read.windows(2).all(follows), "each byte once: {read:?}");
-    assert_eq!(read.last().map(|last| last.end), Some(whole.end));
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod lines;
 mod listener_limits;
 mod outbox;
 mod panics;
+mod read_ahead;
 mod relief;
 mod room;
 mod server;
