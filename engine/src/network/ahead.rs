@@ -37,8 +37,9 @@ impl<D: Driver> Event<'_, D> {
             output.is_at_hand();
         } else {
             let first = first_read(&window);
-            let is_read = output.first_was_read();
-            if !is_read && !(output.uses_disk() && driver.is_at_hand(&first)) {
+            let is_there =
+                output.first_was_read() || (output.uses_disk() && driver.is_at_hand(&first));
+            if !is_there {
                 self.await_read(first);
                 return false;
             }
