@@ -1,8 +1,8 @@
 //! HTTP/2 with clients of four languages and with a suite of its rules: Go's `net/http`, Node's
 //! `http2`, Python's `httpx`, a newer libcurl than Debian's, a page in Chromium, and h2spec.
 //!
-//! `FLATPATH_GO_CLIENTS` is the directory of what `clients/go` builds, `FLATPATH_HTTPX` that of a
-//! Python with `httpx[http2]` and `curl_cffi`.
+//! `FLATPATH_GO_CLIENTS` is the directory of what `clients/go` builds, `FLATPATH_PYTHON_CLIENTS`
+//! that of a Python with `httpx[http2]` and `curl_cffi`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,7 +68,7 @@ fn go_is_served(driver: Driver) {
 }
 
 fn httpx_and_a_newer_libcurl_are_served(driver: Driver) {
-    let Some(programs) = tools::installed("FLATPATH_HTTPX") else {
+    let Some(programs) = tools::installed("FLATPATH_PYTHON_CLIENTS") else {
         return;
     };
     let client = || {

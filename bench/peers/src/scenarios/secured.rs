@@ -96,14 +96,15 @@ fn beside_nginx(table: Comparison, most: f64) -> Comparison {
 /// HTTP/2, with this many connections that wait.
 pub(super) fn http2(clients: u32) -> Vec<Comparison> {
     let theirs = [Kind::Http2Nginx, Kind::Lighttpd, Kind::H2o];
-    let secured = [&theirs[..], &[Kind::HttpsHyper], &OURS].concat();
     let plain = [&theirs[..], &OURS].concat();
-    let mut tables = http2_by("HTTP/2 over TLS", Service::Https, &secured, OURS, clients);
+    let secured = [&plain[..], &[Kind::HttpsHyper]].concat();
+    let (https, http) = (Service::Https, Service::Http);
+    let mut tables = http2_by("HTTP/2 over TLS", https, &secured, &plain, clients);
     tables.extend(http2_by(
         "HTTP/2 without TLS",
-        Service::Http,
+        http,
         &plain,
-        OURS,
+        &plain,
         clients,
     ));
     tables
@@ -113,10 +114,11 @@ fn http2_by(
     over: &str,
     service: Service,
     kinds: &[Kind],
-    ours: [Kind; 2],
+    with_paths: &[Kind],
     clients: u32,
 ) -> Vec<Comparison> {
-    let rows = |connections| {
+    let ours = OURS;
+    let rows = |kinds: &[Kind], connections| {
         let needs = Needs {
             memory: Some(MEMORY_MIB + connections / CONNECTIONS_PER_MIB),
             ..Needs::of(service, connections)
@@ -129,9 +131,10 @@ fn http2_by(
         _ => 1_300.0,
     };
     let requests = |(asked, streams, most)| {
-        let what = match asked {
-            Asked::Small => "small file",
-            Asked::Absent => "404",
+        let (what, kinds) = match asked {
+            Asked::Small => ("small file", kinds),
+            // hyper's program answers whatever the path is.
+            Asked::Absent => ("404", with_paths),
         };
         let about = format!(
             "{what} by {over}, {CONNECTIONS} connections with {streams} requests at a time"
@@ -141,7 +144,7 @@ fn http2_by(
             streams,
             asked,
         };
-        Comparison::new("http2", about, rows(CONNECTIONS), load)
+        Comparison::new("http2", about, rows(kinds, CONNECTIONS), load)
             .ratios(h2o, &[CPU, RATE])
             .ratios(nginx, &[CPU, RATE])
             .wants(ours, CPU, &beside(h2o), AtMost(most))
@@ -150,7 +153,7 @@ fn http2_by(
     let idle = Comparison::new(
         "http2-idle",
         about,
-        rows(clients + clients / 8),
+        rows(kinds, clients + clients / 8),
         Waiting(clients),
     );
     let idle = idle.crowd(clients).ratios(nginx, &[IDLE]).wants(

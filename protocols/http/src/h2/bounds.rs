@@ -36,7 +36,7 @@ const _: () = assert!(
 pub(super) const BLOCK_FRAMES_MAX: usize = 6;
 
 /// What a connection holds beside its buffers and its client's table, without its streams.
-pub(super) const CONNECTION_BYTES: usize = 512;
+pub(super) const CONNECTION_BYTES: usize = 528;
 
 /// What a stream holds beside its buffers: the start of a body, its state and a head.
 pub(super) const STREAM_BYTES: usize = 2 * 1024;

@@ -40,7 +40,7 @@
 //!   those above are idle. Of the last few that this side has reset all frames are let pass
 //!   (section 5.1), as their client may have sent them before it knew.
 //!
-//! It does not push. Of priorities it keeps to those of RFC 9218 (`priority`); PRIORITY is let pass.
+//! It does not push. It keeps to the priorities of RFC 9218 (`priority`), and ignores PRIORITY.
 
 use super::bounds::{CONNECTION_WINDOW_BYTES, RESETS_KEPT, STREAM_WINDOW_BYTES, STREAMS_MAX};
 use super::flow::Flow;

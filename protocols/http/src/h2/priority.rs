@@ -1,8 +1,8 @@
 //! Which streams of a connection send first (RFC 9218).
 //!
-//! A client says with a request how urgent its reply is, from 0 to 7, and whether the reply is of
-//! use as it arrives (`i`: an image that is shown from top to bottom) or only as a whole (a script).
-//! It may say otherwise later, by PRIORITY_UPDATE.
+//! A client says with a request how urgent its reply is, from 0 to 7, and whether it is of use as
+//! it arrives (`i`: an image that is shown from top to bottom) or only as a whole (a script). It
+//! may say otherwise later, by PRIORITY_UPDATE.
 //!
 //! | in one round, of the streams that have something to send    | send       |
 //! |-------------------------------------------------------------|------------|
@@ -16,8 +16,8 @@
 //! which lets one long download of a client that knows no priorities keep all others waiting.
 //!
 //! Invariants
-//! - P1: a round that sends nothing has asked every stream.
-//! - P2: of a stream that has not begun, the last `EARLY_MAX` signals are kept, and no longer than
+//! - PR1: a round that sends nothing has asked every stream.
+//! - PR2: of a stream that has not begun, the last `EARLY_MAX` signals are kept, and no longer than
 //!   until it begins.
 
 use super::bounds::{EARLY_MAX, STREAMS_MAX};
@@ -84,31 +84,33 @@ fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.filter(|part| !part.trim_ascii().is_empty())
 }
 
-/// What was said of streams that have not begun (P2).
+/// What was said of streams that have not begun (PR2).
 #[derive(Debug, Default)]
-pub(super) struct Early(Vec<(u32, Priority)>);
+pub(super) struct Early(Option<Box<[Signal; EARLY_MAX]>>);
+
+/// A stream, and what was said of it; there is no stream 0.
+type Signal = (u32, Priority);
 
 impl Early {
     /// A signal came before its stream.
     pub(super) fn put(&mut self, stream: u32, priority: Priority) {
-        self.0.retain(|(of, _)| *of != stream);
-        if self.0.len() == EARLY_MAX {
-            self.0.remove(0);
-        }
-        self.0.push((stream, priority));
+        let signals = self.0.get_or_insert_default();
+        let known = signals.iter().position(|(of, _)| *of == stream);
+        // The oldest is the first.
+        signals[known.unwrap_or(0)..].rotate_left(1);
+        signals[EARLY_MAX - 1] = (stream, priority);
     }
 
     /// A stream begins: what was said of it, and of those before it, which do not begin any more.
     pub(super) fn take(&mut self, stream: u32) -> Option<Priority> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let found = self.0.iter().find(|(of, _)| *of == stream);
+        let signals = self.0.as_mut()?;
+        let found = signals.iter().find(|(of, _)| *of == stream);
         let priority = found.map(|(_, priority)| *priority);
-        self.0.retain(|(of, _)| *of > stream);
-        if self.0.is_empty() {
+        let begun = signals.iter_mut().filter(|(of, _)| *of <= stream);
+        begun.for_each(|signal| *signal = Signal::default());
+        if signals.iter().all(|(of, _)| *of == 0) {
             // An idle connection keeps no buffer.
-            self.0 = Vec::new();
+            self.0 = None;
         }
         priority
     }
@@ -221,12 +223,11 @@ mod tests {
             early.put(2 * at + 1, said(0, false));
         }
         early.put(5, said(6, true));
-        assert_eq!(early.0.len(), EARLY_MAX);
         assert_eq!(early.take(1), None, "the oldest made room");
         assert_eq!(early.take(5), Some(said(6, true)), "the last one counts");
         assert_eq!(early.take(3), None, "it does not begin any more");
         assert_eq!(early.take(2 * EARLY_MAX as u32 + 1), Some(said(0, false)));
-        assert_eq!(early.0.capacity(), 0);
+        assert!(early.0.is_none(), "nothing is kept");
     }
 
     /// Who sends, where each of these has something to send.
@@ -244,7 +245,7 @@ mod tests {
         }
         let mut asked = round.streams[..streams.len()].to_vec();
         asked.sort_unstable();
-        assert!(asked.is_sorted_by(|a, b| a < b), "P1: {asked:?}");
+        assert!(asked.is_sorted_by(|a, b| a < b), "PR1: {asked:?}");
         Some(sent)
     }
 
