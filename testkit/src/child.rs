@@ -360,12 +360,22 @@ pub fn is_listening(port: u16) -> bool {
     listeners.any(|listener| listener.local_address.port() == port)
 }
 
-/// An address that was free a moment ago, for a server that cannot pick one itself.
+/// An address that was free a moment ago, for a server that cannot pick one itself. Its port is below
+/// those that the kernel gives out (`ip_local_port_range`), or another socket might get it meanwhile.
 ///
 /// # Errors
 /// No port is free.
 pub fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+    const TRIES: usize = 100;
+    let mut bound = Err(io::ErrorKind::AddrInUse.into());
+    for _ in 0..TRIES {
+        let port = fastrand::u16(20_000..32_768);
+        bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        if bound.is_ok() {
+            break;
+        }
+    }
+    bound?.local_addr()
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP end every group, and then this process.

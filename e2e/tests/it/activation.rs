@@ -66,15 +66,18 @@ fn a_directory_is_served_at_a_path(driver: Driver) {
 
 /// Sockets that share a free address, for a child to inherit.
 fn sockets(count: usize) -> (Vec<OwnedFd>, SocketAddr) {
-    let address = child::free_address().expect("an address");
-    let open = || {
+    let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let open = |_| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_reuse_port(true).expect("shared");
         socket.bind(&address.into()).expect("free");
         socket.listen(1_024).expect("it listens");
+        let bound = socket.local_addr().expect("bound");
+        // The first one chooses the port for all.
+        address = bound.as_socket().expect("of IPv4");
         OwnedFd::from(socket)
     };
-    ((0..count).map(|_| open()).collect(), address)
+    ((0..count).map(open).collect(), address)
 }
 
 /// Starts a program as a service manager does: with these descriptors from 3 on.
