@@ -35,7 +35,7 @@ impl Cold {
     fn serve(self: &Arc<Cold>, content: &[u8]) -> (SimulatedServer, Vec<u8>) {
         let ranges = Ranges {
             file: Arc::clone(self) as _,
-            ranges: vec![0..content.len() as u64],
+            ranges: std::iter::once(0..content.len() as u64).collect(),
         };
         let expected = ranges.expected(content);
         let server = SimulatedServer::new(Conditions::calm(1), ranges);
@@ -117,7 +117,7 @@ fn no_part_is_read_ahead_of_those_that_wait_for_one() {
     let disk = Arc::new(Silent(Arc::clone(&cold)));
     let ranges = Ranges {
         file: disk,
-        ranges: vec![0..content.len() as u64],
+        ranges: std::iter::once(0..content.len() as u64).collect(),
     };
     let mut server = SimulatedServer::new(Conditions::calm(1), ranges);
     let clients: Vec<_> = (0..80).map(|_| server.connect()).collect();

@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn the_most_urgent_send_and_of_them_one_as_a_whole() {
-        let all: [(&[(u32, &str)], u32, Option<&[u32]>); 7] = [
+        type Case<'a> = (&'a [(u32, &'a str)], u32, Option<&'a [u32]>);
+        let all: [Case<'_>; 7] = [
             (&[], 0, None),
             (&[(1, ""), (3, "")], 0, None),
             (&[(1, "u=3,i"), (3, "")], 0, None),
