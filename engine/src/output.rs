@@ -30,8 +30,9 @@ pub(crate) use self::window::{Awaited, first_read};
 use self::window::{FILE_PART_BYTES, FILE_WINDOW_BYTES, Window};
 
 /// Bytes of a file that one send carries, where more is left than a window. Where TCP paces (bbr),
-/// 2 MiB in one send cost up to a third more, by its timers; with cubic they cost a tenth less. What
-/// is no more than a window goes at once: most of it waits in the socket while its client wakes up.
+/// 2 MiB in one send cost up to a third more, by its timers; with cubic they cost a tenth less.
+/// What is no more than a window goes at once: most of it waits in the socket while its client
+/// wakes up.
 const FILE_SEND_BYTES: u64 = 16 * FILE_PART_BYTES;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.

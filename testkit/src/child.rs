@@ -360,8 +360,9 @@ pub fn is_listening(port: u16) -> bool {
     listeners.any(|listener| listener.local_address.port() == port)
 }
 
-/// An address that was free a moment ago, for a server that cannot pick one itself. Its port is below
-/// those that the kernel gives out (`ip_local_port_range`), or another socket might get it meanwhile.
+/// An address that was free a moment ago, for a server that cannot pick one itself. Its port is
+/// below those that the kernel gives out (`ip_local_port_range`), or another socket might get it
+/// meanwhile.
 ///
 /// # Errors
 /// No port is free.
