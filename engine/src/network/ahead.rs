@@ -4,8 +4,8 @@
 //! Before each window of a file it is asked whether it is at hand. Of one that is not, a worker
 //! reads the first part, and the next part while that one is sent, and so on: the disk is busy also
 //! where the kernel reads little ahead. What a worker has read is sent, whatever the answer is: a
-//! file system that never tells would be asked for ever. What is dropped from the cache in that
-//! moment is waited for here; the kernel drops what was used last at last.
+//! file system that never answers would otherwise be asked again and again. What is dropped from
+//! the cache in that moment is waited for here; the kernel drops what was used last at last.
 //!
 //! Invariants
 //! - RA1: a connection has one part with workers at most, and waits for it without a deadline of

@@ -3,8 +3,8 @@
 //!
 //! A file is asked for in windows. Of a window that is not at hand a worker reads the first part,
 //! and the next part while that one is sent (`network/ahead.rs`). So a worker may still read when
-//! nothing waits for it any more: what it reads is told by whether the file and the place in it are
-//! the same as when it began ([`Disk::ReadsOther`]).
+//! nothing waits for it any more: what it reads counts only if the file and the place in it are the
+//! same as when it began ([`Disk::ReadsOther`]).
 //!
 //! Invariants
 //! - OW1: what is `AtHand` begins where the first file begins.

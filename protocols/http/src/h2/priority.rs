@@ -21,6 +21,7 @@
 //!   until it begins.
 
 use super::bounds::{EARLY_MAX, STREAMS_MAX};
+use crate::header_values::parameters::{parameters, quoted_elements};
 
 /// The name of the field.
 pub(super) const FIELD: &[u8] = b"priority";
@@ -47,7 +48,7 @@ impl Priority {
     /// without fields nothing was said.
     pub(super) fn of<'v>(values: impl Iterator<Item = &'v [u8]>) -> Self {
         let mut said: Option<Self> = None;
-        for member in values.flat_map(members) {
+        for member in values.flat_map(quoted_elements) {
             let said = said.get_or_insert(Self {
                 is_incremental: false,
                 ..Self::default()
@@ -59,29 +60,13 @@ impl Priority {
 
     /// A member of a dictionary (RFC 8941 section 3.2), whose parameters mean nothing.
     fn take(&mut self, member: &[u8]) {
-        let end = memchr::memchr(b';', member).unwrap_or(member.len());
-        match member[..end].trim_ascii() {
+        match parameters(member).0 {
             [b'u', b'=', digit @ b'0'..=b'7'] => self.urgency = digit - b'0',
             b"i" | b"i=?1" => self.is_incremental = true,
             b"i=?0" => self.is_incremental = false,
             _ => {}
         }
     }
-}
-
-/// The members of a dictionary. A comma within a string separates none.
-fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut is_string, mut is_escaped) = (false, false);
-    let parts = value.split(move |byte| {
-        let was_escaped = std::mem::take(&mut is_escaped);
-        match byte {
-            b'"' if !was_escaped => is_string = !is_string,
-            b'\\' if is_string => is_escaped = !was_escaped,
-            _ => {}
-        }
-        *byte == b',' && !is_string
-    });
-    parts.filter(|part| !part.trim_ascii().is_empty())
 }
 
 /// What was said of streams that have not begun (PR2).

@@ -70,7 +70,7 @@ fn sim_a_refusal_at_the_head_of_a_short_body_keeps_the_connection() {
             [(401, Some(401)), (200, Some(200))],
             "seed {seed}"
         );
-        // Whoever waits for 100 sends none of it.
+        // A client that waits for 100 sends none of it.
         let last = format!("{}Expect: 100-continue\r\n\r\n", head(4));
         talk.says(&mut server, last.as_bytes());
         let heard = String::from_utf8_lossy(&talk.heard).into_owned();
@@ -148,7 +148,7 @@ fn sim_a_layer_that_needs_the_body_gets_it_and_those_around_do_not_wait() {
 fn sim_a_body_that_is_late_is_within_its_time_once_it_is_there() {
     each_seed(5, |seed| {
         let slow = |_: String| {
-            // Nobody answers; the time-out does.
+            // The time-out answers.
             let (responder, deferred) = Deferred::new();
             std::mem::forget(responder);
             deferred
