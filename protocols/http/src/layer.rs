@@ -9,8 +9,8 @@
 //! - LA1: a layer sees the answer to every request for what it stands around, whatever makes it: an
 //!   upload, an extractor's refusal, a body that is too long for its route, 404, 405, a service, or
 //!   a panic inside, which is a 500 to the layers around.
-//! - LA2: a layer runs once for a request. What has to wait for its turn, or for its body, goes on
-//!   behind the layers.
+//! - LA2: a layer runs once for a request. What has to wait for its turn, or for its body,
+//!   continues inside of the layers.
 //! - LA3: the layers of a nested router are around its 404, too, or the fallback in its place.
 //! - LA4: what a layer sees of a request does not depend on how its bytes have come: the head
 //!   alone, unless it or a layer around it [needs](Layer::needs) the body.

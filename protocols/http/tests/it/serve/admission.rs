@@ -204,11 +204,11 @@ impl Kept {
 #[derive(Clone, Copy, PartialEq)]
 enum Sent {
     Nothing,
-    /// So many bytes, which are announced.
+    /// A body of this many bytes, with its length.
     Known(usize),
-    /// So many, which are not.
+    /// A body of this many bytes, without its length.
     Unknown(usize),
-    /// So many, which the client would rather be asked for.
+    /// A body of this many bytes, with `Expect: 100-continue`.
     Expect(usize),
 }
 
