@@ -30,8 +30,9 @@
 use std::ops::RangeInclusive;
 
 use flatpath::memory::{Payload, Piped};
-use flatpath::{Job, NoRoom, Pages, Stall};
+use flatpath::{Job, NoRoom, Pages, Stall, Turn};
 
+use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::head::{Framing, Head};
 use crate::limits::{
@@ -149,17 +150,23 @@ pub(crate) fn take_last<S: Service>(
         return Some(Stall::Memory);
     }
     let mut job = connection.session.due.take_upload()?;
-    job.bring_whole(pending_body.take_body());
-    let terms = JobTerms {
-        time: pending_body.terms.time,
-        ..job.terms
-    };
-    job.agree(terms, connection.turn());
+    bring_whole(&mut job, pending_body, connection.turn());
     defer::dispatch(connection, job);
     if !pending_body.request.keep_alive || connection.leaving() {
         read::take_no_more(connection);
     }
     None
+}
+
+/// All of the body of a request that was opened is here: its job has it, and the time that a
+/// request has from then on.
+pub(crate) fn bring_whole(job: &mut Exchange, pending_body: &mut PendingBody, turn: Turn) {
+    job.bring_whole(pending_body.take_body());
+    let terms = JobTerms {
+        time: pending_body.terms.time,
+        ..job.terms
+    };
+    job.agree(terms, turn);
 }
 
 /// Keeps data of a body that arrives completely, all of it or nothing.

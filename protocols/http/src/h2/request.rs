@@ -28,7 +28,6 @@ use crate::pending_body::PendingBody;
 use crate::service::{Opening, Service, log_number};
 use crate::state::{Http, log};
 use crate::target::path_range;
-use crate::terms::JobTerms;
 use crate::upload::{self, When};
 
 /// Headers for which there is room at once: nearly all requests have fewer.
@@ -295,12 +294,7 @@ impl<S: Service> Stream<S> {
             let buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
             job.buffer = Some(buffer.ok_or(Stall::Memory)?);
         }
-        job.bring_whole(incoming.pending.take_body());
-        let terms = JobTerms {
-            time: incoming.pending.terms.time,
-            ..job.terms
-        };
-        job.agree(terms, connection.turn());
+        upload::bring_whole(job, &mut incoming.pending, connection.turn());
         self.drop_body(connection);
         if let Home::Here(job) = std::mem::take(&mut self.job) {
             self.dispatch(connection, job);
