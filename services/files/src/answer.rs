@@ -154,7 +154,12 @@ impl Answerer<'_> {
         };
         visit.extent = Extent::NotKept;
         match self.with_page(visit, made) {
-            Ok(response) => Some(response),
+            Ok(mut response) => {
+                if let Some(entry) = self.absence(visit, &response) {
+                    response.extensions_mut().insert(entry);
+                }
+                Some(response)
+            }
             Err(error) if error.is_of_owner() && !self.is_at_hand() => Some(stopped(error)),
             Err(_) => None,
         }
@@ -244,14 +249,17 @@ impl Answerer<'_> {
                 .directory(visit, &path, target.query(), &opened)
                 .map(Made::Other),
             Ok(Found::Elsewhere(path, form)) => Ok(Made::Other(elsewhere(request, &path, form))),
-            Err(FilesError::NotFound) if visit.has_rules => {
+            Err(FilesError::NotFound) if visit.has_fallback() => {
                 let (path, opened) = self.fallback(visit)?;
                 // Clients could make up names until nothing else is in the cache.
                 visit.is_checkable = false;
                 visit.extent = Extent::NotKept;
                 self.file(visit, &path, opened).map(Made::File)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                visit.is_absent = matches!(error, FilesError::NotFound);
+                Err(error)
+            }
         }
     }
 

@@ -1,9 +1,10 @@
 //! Cache of one network thread: files answered without a worker, and never out of date: small ones
-//! from memory, larger ones from an open file ([`crate::kept`]).
+//! from memory, larger ones from an open file ([`crate::kept`]); and names with nothing there.
 //!
 //! An entry is the whole answer to a GET: its head up to `Date`, its content, the head of its 304,
-//! and
-//! how it is checked ([`crate::freshness`]).
+//! and how it is checked ([`crate::freshness`]). That of a name with nothing there is a 404. These
+//! have a part of the room of their own, as clients can make names up, and only on the root's own
+//! local mount, where each turn sees what has come: none is answered by its age.
 //!
 //! The key is the path as the client spelled it, and the codings that the client accepts. Other
 //! spellings of the same name are other entries, or none: only what was answered once is found.
@@ -15,7 +16,7 @@
 //! files larger than `CACHE_FILE_BYTES_MAX` that are not local, files changed a moment ago (a
 //! second
 //! change may leave no trace: see [`crate::identity`]), what a link led to, listings, redirects,
-//! refusals, parts.
+//! other refusals, parts.
 //!
 //! `quick_cache` evicts (S3-FIFO), by weight: an entry weighs the bytes it takes, a file as much as
 //! the largest in memory (so a cache of 16 MiB has at most 256 open), and at least such
@@ -35,7 +36,9 @@ use quick_cache::{Equivalent, Weighter, unsync};
 use crate::conditional::Validators;
 use crate::freshness::{FreshnessCheck, Lookup, Moment, Use, Validity};
 use crate::kept::{Content, Parts};
-use crate::limits::{CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS};
+use crate::limits::{
+    CACHE_ABSENT_DIVISOR, CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, CACHE_TARGET_BYTES_MAX, STAT_AGE_NS,
+};
 use crate::root::Root;
 
 /// The part of a worker's answer that goes to the cache of the network thread.
@@ -50,13 +53,15 @@ pub(crate) struct NewEntry {
 /// The answer to a GET, and what must hold for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prebuilt {
-    /// The head of the 200.
+    /// The head of the 200, or of the 404.
     pub(crate) found: Box<[u8]>,
     /// The head of the 304.
     pub(crate) not_modified: Box<[u8]>,
     pub(crate) content: Content,
     pub(crate) parts: Parts,
-    pub(crate) validators: Validators,
+    /// `None`: nothing is there. Neither conditions nor ranges are looked at then (RFC 9110,
+    /// 13.2.1 and 14.2).
+    pub(crate) validators: Option<Validators>,
     pub(crate) checks: Box<[FreshnessCheck]>,
 }
 
@@ -81,11 +86,14 @@ impl Default for CacheLimits {
 
 #[derive(Debug)]
 pub(crate) struct Cache {
-    entries: unsync::Cache<Key, Rc<Entry>, ByBytes>,
+    files: Entries,
+    absent: Entries,
     limits: CacheLimits,
     /// Of the home that all of them are of.
     home_version: u64,
 }
+
+type Entries = unsync::Cache<Key, Rc<Entry>, ByBytes>;
 
 /// A path and what its client accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -122,7 +130,8 @@ impl Weighter<Key, Rc<Entry>> for ByBytes {
     fn weight(&self, key: &Key, entry: &Rc<Entry>) -> u64 {
         let answer = &entry.answer;
         let paths: usize = answer.checks.iter().map(FreshnessCheck::path_bytes).sum();
-        let tag = answer.validators.tag.as_ref().map_or(0, HeaderValue::len);
+        let tag = answer.validators.as_ref().and_then(|it| it.tag.as_ref());
+        let tag = tag.map_or(0, HeaderValue::len);
         let heads = answer.found.len() + answer.not_modified.len();
         let lists = heads + answer.content.weight() + tag + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
@@ -133,12 +142,17 @@ impl Weighter<Key, Rc<Entry>> for ByBytes {
 
 impl Cache {
     pub(crate) fn new(limits: CacheLimits) -> Self {
-        let bytes_max = limits.bytes_max as u64;
-        let by_bytes = ByBytes {
-            bytes_min: bytes_max.div_ceil(limits.entries_max.max(1) as u64),
+        let entries = |divisor: usize| {
+            let (entries_max, bytes_max) = (limits.entries_max, limits.bytes_max as u64);
+            let by_bytes = ByBytes {
+                bytes_min: bytes_max.div_ceil(entries_max.max(1) as u64),
+            };
+            let bytes_max = bytes_max / divisor as u64;
+            unsync::Cache::with_weighter(entries_max / divisor, bytes_max, by_bytes)
         };
         Self {
-            entries: unsync::Cache::with_weighter(limits.entries_max, bytes_max, by_bytes),
+            files: entries(1),
+            absent: entries(CACHE_ABSENT_DIVISOR),
             limits,
             home_version: 0,
         }
@@ -152,7 +166,8 @@ impl Cache {
 
     /// Forgets all, and is of this version from now on.
     pub(crate) fn move_to(&mut self, home_version: u64) {
-        self.entries.clear();
+        self.files.clear();
+        self.absent.clear();
         self.home_version = home_version;
     }
 
@@ -166,7 +181,8 @@ impl Cache {
         preference: AcceptEncoding,
     ) -> Option<Rc<Entry>> {
         let key = KeyRef { target, preference };
-        let entry = Rc::clone(self.entries.get(&key)?);
+        let entry = self.files.get(&key).or_else(|| self.absent.get(&key));
+        let entry = Rc::clone(entry?);
         let confirmed = |root: &Root| entry.answer.checks.iter().all(|it| it.confirms(root));
         let hold = || at_root(&confirmed);
         let mut validity = entry.validity.get();
@@ -176,9 +192,17 @@ impl Cache {
             Use::Answer => Some(entry),
             Use::Renew => None,
             Use::Drop => {
-                self.entries.remove(&key);
+                self.of(&entry.answer).remove(&key);
                 None
             }
+        }
+    }
+
+    /// The entries that an answer is of.
+    fn of(&mut self, answer: &Prebuilt) -> &mut Entries {
+        match answer.validators {
+            Some(_) => &mut self.files,
+            None => &mut self.absent,
         }
     }
 
@@ -199,7 +223,7 @@ impl Cache {
             answer: new.answer,
             validity: Cell::new(new.lookup.validity(now_ns)),
         };
-        self.entries.insert(key, Rc::new(entry));
+        self.of(&entry.answer).insert(key, Rc::new(entry));
     }
 }
 
@@ -262,10 +286,10 @@ mod tests {
                     not_modified: (*b"not modified").into(),
                     content: Content::Bytes(Bytes::copy_from_slice(body.as_bytes())),
                     parts: Parts::All,
-                    validators: Validators {
+                    validators: Some(Validators {
                         tag: None,
                         modified: Modified::Unknown,
-                    },
+                    }),
                     checks: FreshnessCheck::of_observations(&self.root, &observations)
                         .expect("they hold"),
                 },
@@ -307,11 +331,9 @@ mod tests {
         }
 
         fn assert_sound(&self) {
-            let Cache {
-                entries, limits, ..
-            } = &self.cache;
-            assert!(entries.weight() <= limits.bytes_max as u64);
-            assert!(entries.len() <= limits.entries_max);
+            let Cache { files, limits, .. } = &self.cache;
+            assert!(files.weight() <= limits.bytes_max as u64);
+            assert!(files.len() <= limits.entries_max);
         }
     }
 
@@ -340,7 +362,7 @@ mod tests {
         // Requests of turn 1 had all arrived before the file was looked at.
         assert!(bench.body(1, "/file").is_some());
         assert_eq!(bench.body(2, "/file"), None);
-        assert!(bench.cache.entries.is_empty());
+        assert!(bench.cache.files.is_empty());
     }
 
     #[test]
@@ -355,7 +377,7 @@ mod tests {
         assert!(bench.body(2, "/file").is_some(), "the others are answered");
         bench.now_ns += AGE_NS_MAX / STAT_AGE_REFRESH_DIVISOR - 1;
         assert!(bench.body(3, "/file").is_none(), "too old");
-        assert!(bench.cache.entries.is_empty());
+        assert!(bench.cache.files.is_empty());
     }
 
     #[test]
@@ -392,7 +414,7 @@ mod tests {
         bench.insert("/other", "other");
         bench.insert("/file", "new");
         assert_eq!(bench.body(1, "/file").as_deref(), Some(&b"new"[..]));
-        assert_eq!(bench.cache.entries.len(), 2);
+        assert_eq!(bench.cache.files.len(), 2);
     }
 
     #[test]
@@ -414,11 +436,11 @@ mod tests {
         for name in 0..50 {
             bench.insert(&format!("/{name}"), &"x".repeat(1_000));
         }
-        assert!(bench.cache.entries.len() >= 2);
+        assert!(bench.cache.files.len() >= 2);
         bench.insert("/large", &"x".repeat(4 * one));
         assert_eq!(bench.body(1, "/large"), None);
         assert!(
-            !bench.cache.entries.is_empty(),
+            !bench.cache.files.is_empty(),
             "it did not push out the others"
         );
     }
@@ -457,6 +479,6 @@ mod tests {
                 assert_eq!(found, oracle[&name].as_bytes());
             }
         }
-        assert_eq!(bench.cache.entries.len().min(2), 2, "something was kept");
+        assert_eq!(bench.cache.files.len().min(2), 2, "something was kept");
     }
 }

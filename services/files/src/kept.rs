@@ -23,6 +23,7 @@ use flatpath::lock::Lock;
 use flatpath_http::{Disposition, FileBody, Head, KnownHeader, Reply};
 
 use crate::cache::Prebuilt;
+use crate::conditional::Verdict;
 use crate::content::{Multipart, fresh_boundary, slice};
 use crate::limits::CACHE_FILE_BYTES_MAX;
 use crate::range::{Part, Ranges};
@@ -157,15 +158,27 @@ impl Prebuilt {
         }
     }
 
+    /// What the conditions of a request come to.
+    #[cold]
+    pub(crate) fn evaluate(&self, head: &Head<'_>) -> Verdict {
+        match &self.validators {
+            Some(validators) => validators.evaluate(head),
+            None => Verdict::Proceed,
+        }
+    }
+
     /// Answers with what a `Range` asks for.
     #[cold]
     pub(crate) fn send_part(&self, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition<'static> {
+        let Some(validators) = &self.validators else {
+            return self.send(head, reply);
+        };
         if self.parts == Parts::None {
             return Disposition::Pooled;
         }
         let mut values = head.values("range");
         let ranges = match (values.next(), values.next()) {
-            (Some(value), None) if self.validators.honours_range(head) => {
+            (Some(value), None) if validators.honours_range(head) => {
                 Ranges::parse(value, self.content.bytes())
             }
             _ => Ranges::Whole,

@@ -111,6 +111,10 @@ pub const CACHE_ENTRIES_MAX: usize = 1_024;
 /// Bytes kept per network thread: bodies, heads, keys and what is known about the paths.
 pub const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// The part of the cache's entries and bytes that is for names with nothing there. Clients make
+/// such names up: they take no room from files.
+pub(crate) const CACHE_ABSENT_DIVISOR: usize = 16;
+
 /// Longest request path that is a key of the cache: longer ones are rare and always cold.
 pub(crate) const CACHE_TARGET_BYTES_MAX: usize = 512;
 

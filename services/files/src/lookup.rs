@@ -29,7 +29,8 @@ impl Answerer<'_> {
         target: &Target<'_>,
     ) -> Result<Found, FilesError> {
         if !visit.has_rules {
-            return self.page(&InForce::of(self.rules), target, false, &mut Vec::new());
+            let seen = &mut visit.observations;
+            return self.page(&InForce::of(self.rules), target, false, seen);
         }
         let rules = visit.rules.clone();
         let (seen, address) = (&mut visit.observations, &*visit.address);

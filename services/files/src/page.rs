@@ -12,6 +12,13 @@ use http::header::{self, HeaderValue};
 
 use crate::responses::bare;
 
+/// The style of a page of a few words.
+const STYLE_PLAIN: &str = "\
+:root{color-scheme:light dark}\
+body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
+h1{font-size:1.3em;overflow-wrap:anywhere}";
+
+/// That of a listing, with its table and forms.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}\
@@ -42,7 +49,7 @@ const SCRIPT: &str = include_str!("listing/page.js");
 /// A browser loads nothing and uses no style but the page's, which it knows by its SHA-256 (CSP,
 /// level 3, 6.7.2.3): what a name smuggles in is neither run nor shown.
 const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; style-src 'sha256-ROgGGz6uCXDuAz1KaVfLIEpTuJIIxX79MpxNPINKs/E='; \
+    "default-src 'none'; style-src 'sha256-yjfwAdAAjP4VYjmG9zxu1P8L4LeaLrGo0cP+aMzrhQU='; \
      base-uri 'none'; form-action 'none'",
 );
 
@@ -88,7 +95,7 @@ const REASONS: [(StatusCode, &str); 4] = [
 
 /// The page with this title, which is its heading, too, and this body; both are HTML.
 pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> Response {
-    html(status, text(title, body), POLICY)
+    html(status, text(title, STYLE_PLAIN, body), POLICY)
 }
 
 /// The page of a directory, likewise, with its script.
@@ -98,14 +105,14 @@ pub(crate) fn listing(title: &str, body: &str, powers: Powers) -> Response {
         Powers::Read => POLICY_READ,
         Powers::Write => POLICY_WRITE,
     };
-    html(StatusCode::OK, text(title, &body), policy)
+    html(StatusCode::OK, text(title, STYLE, &body), policy)
 }
 
-fn text(title: &str, body: &str) -> String {
+fn text(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n{body}</body>\n</html>\n"
     )
 }
@@ -136,7 +143,8 @@ pub(crate) fn refusal(status: StatusCode) -> Response {
 }
 
 fn refusal_text(status: StatusCode, reason: &str) -> String {
-    text(&status.to_string(), &format!("<p>{reason}</p>\n"))
+    let title = status.to_string();
+    text(&title, STYLE_PLAIN, &format!("<p>{reason}</p>\n"))
 }
 
 /// Text for HTML. What is no UTF-8, and control characters, are shown as replacement characters.
@@ -194,13 +202,14 @@ mod tests {
             let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
             base64::engine::general_purpose::STANDARD.encode(digest)
         };
-        let style = format!("style-src 'sha256-{}';", hash(STYLE));
+        let style = |text| format!("style-src 'sha256-{}';", hash(text));
         let script = format!("script-src 'sha256-{}';", hash(SCRIPT));
-        for (policy, parts) in [
-            (POLICY, &["form-action 'none'"][..]),
-            (POLICY_READ, &[&script, "form-action 'self'"]),
+        for (policy, of_style, parts) in [
+            (POLICY, STYLE_PLAIN, &["form-action 'none'"][..]),
+            (POLICY_READ, STYLE, &[&script, "form-action 'self'"]),
             (
                 POLICY_WRITE,
+                STYLE,
                 &[
                     &script,
                     "form-action 'self';",
@@ -210,6 +219,7 @@ mod tests {
             ),
         ] {
             let policy = policy.to_str().expect("ASCII").to_owned();
+            let style = style(of_style);
             let parts = [&["default-src 'none';", &style, "base-uri 'none';"], parts].concat();
             let parts = parts.iter().copied();
             for part in parts.clone() {

@@ -443,7 +443,7 @@ impl Service for Files {
             };
         };
         let verdict = match is_conditional(head) {
-            true => answer.validators.evaluate(head),
+            true => answer.evaluate(head),
             false => Verdict::Proceed,
         };
         match verdict {
@@ -491,8 +491,10 @@ impl Service for Files {
         };
         // The same bytes as the response's, which need not be put together again.
         let answered = match response.status() {
-            StatusCode::OK => entry.answer.send(head, reply),
-            _ => reply.prebuilt(&entry.answer.not_modified, &bytes::Bytes::new()),
+            StatusCode::NOT_MODIFIED => {
+                reply.prebuilt(&entry.answer.not_modified, &bytes::Bytes::new())
+            }
+            _ => entry.answer.send(head, reply),
         };
         thread.cache.insert(entry, turn.now().as_nanos() as u64);
         answered

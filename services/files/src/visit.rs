@@ -26,6 +26,8 @@ pub(crate) struct Visit<'r> {
     pub(crate) observations: Vec<Observation>,
     /// Whether checks would notice every change.
     pub(crate) is_checkable: bool,
+    /// Whether the observations tell all that was looked for in vain: there is nothing.
+    pub(crate) is_absent: bool,
     /// Whether the answer depends on whether the client wants a page.
     pub(crate) is_page_or_none: bool,
 }
@@ -54,6 +56,7 @@ impl<'r> Visit<'r> {
             extent: Extent::All,
             observations,
             is_checkable,
+            is_absent: false,
             is_page_or_none: false,
         }
     }
@@ -71,6 +74,7 @@ impl<'r> Visit<'r> {
             extent: Extent::NotKept,
             observations: Vec::new(),
             is_checkable: false,
+            is_absent: false,
             is_page_or_none: false,
         }
     }
@@ -97,6 +101,11 @@ impl<'r> Visit<'r> {
         if self.has_rules && !self.address.is_empty() {
             self.rules.change_own(&self.address, self.extent, headers);
         }
+    }
+
+    /// Whether a rule says what is served where nothing is found.
+    pub(crate) fn has_fallback(&self) -> bool {
+        self.has_rules && self.rules.falling_back(&self.address).is_some()
     }
 
     /// The response of a rule that redirects the path that was asked for.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath::files::SentFile;
+use flatpath_http::{Body, Response};
 use http::StatusCode;
 use http::header::HeaderMap;
 
@@ -15,6 +16,7 @@ use crate::freshness::{FreshnessCheck, Lookup, Observation};
 use crate::kept::{Content, Parts};
 use crate::limits::{CACHE_FILE_BYTES_MAX, DOWNLOAD_DESCRIPTORS};
 use crate::root::Locality;
+use crate::visit::Visit;
 
 impl Answerer<'_> {
     /// A file that is sent while it is open, and the cache's part of the answer, where it is kept
@@ -61,6 +63,41 @@ impl Answerer<'_> {
         let checked = self.checks(asked, &mut chosen, &validators)?;
         let content = Content::Bytes(Bytes::copy_from_slice(content));
         Some(self.new_entry(asked, (content, validators), checked, headers))
+    }
+
+    /// The cache's part of a 404 where nothing was found. A page of a rule is a file that may
+    /// change, so only the built-in one is kept.
+    pub(super) fn absence(&self, visit: &Visit<'_>, response: &Response) -> Option<NewEntry> {
+        let Body::Static(page) = *response.body() else {
+            return None;
+        };
+        let locality = self.root.locality();
+        let is_kept = visit.is_absent
+            && visit.is_checkable
+            && !self.asker.was_asked()
+            && locality == Locality::Local
+            && self.root.stays_on_mount(self.reach);
+        if !is_kept {
+            return None;
+        }
+        let checks = FreshnessCheck::of_direct(self.root, &visit.observations)?;
+        let headers = response.headers().iter();
+        Some(NewEntry {
+            target: visit.request.uri().path().as_bytes().into(),
+            preference: self.asked(visit).preference,
+            answer: Prebuilt {
+                found: prebuilt(response.status(), headers, Some(page.len() as u64)),
+                not_modified: Box::default(),
+                content: Content::Bytes(Bytes::from_static(page)),
+                parts: Parts::None,
+                validators: None,
+                checks,
+            },
+            lookup: Lookup {
+                began: self.began,
+                locality,
+            },
+        })
     }
 
     /// What has to hold for an answer that is kept, and where it lies; `None`: it is not kept.
@@ -113,7 +150,7 @@ impl Answerer<'_> {
                     true => Parts::Own,
                     false => Parts::All,
                 },
-                validators,
+                validators: Some(validators),
                 checks,
             },
             lookup: Lookup {

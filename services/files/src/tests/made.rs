@@ -20,7 +20,7 @@ use Is::{Direct, Kept};
 /// Method, target, headers.
 type Case = (&'static str, &'static str, &'static str, Is);
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 23] = [
     ("GET", "/a.txt", "", Kept),
     ("HEAD", "/a.txt", "", Kept),
     ("GET", "/a.txt", BR, Kept),
@@ -41,8 +41,11 @@ const CASES: [Case; 21] = [
     ("GET", "/large", "", Kept),
     ("GET", "/", "", Direct),
     ("GET", "/sub", "", Direct),
-    ("GET", "/missing", "", Direct),
-    ("GET", "/sub/missing", "", Direct),
+    // Nothing is there.
+    ("GET", "/missing", "", Kept),
+    ("HEAD", "/missing", "", Kept),
+    ("GET", "/sub/missing", "", Kept),
+    ("GET", "/linked/missing", "", Direct),
     // A file under the name of another.
     ("GET", "/app/any", "", Direct),
     ("OPTIONS", "/a.txt", "", Direct),

@@ -1,5 +1,6 @@
 //! The service from request bytes to reply bytes, without a server around it.
 
+mod absent;
 mod answers;
 mod compressed;
 mod dates;
