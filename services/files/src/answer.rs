@@ -228,6 +228,7 @@ impl Answerer<'_> {
             Ok(target) => target,
             Err(error) => {
                 self.enter_unnamed(visit)?;
+                visit.is_absent = matches!(error, FilesError::NotFound);
                 return match is_read {
                     true => Err(error),
                     false => Ok(Made::Other(self.other_method(request))),

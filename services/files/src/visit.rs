@@ -26,7 +26,7 @@ pub(crate) struct Visit<'r> {
     pub(crate) observations: Vec<Observation>,
     /// Whether checks would notice every change.
     pub(crate) is_checkable: bool,
-    /// Whether the observations tell all that was looked for in vain: there is nothing.
+    /// Whether nothing is there as long as the observations hold.
     pub(crate) is_absent: bool,
     /// Whether the answer depends on whether the client wants a page.
     pub(crate) is_page_or_none: bool,

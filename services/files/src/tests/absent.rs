@@ -33,6 +33,7 @@ fn a_name_is_absent_until_something_comes_and_again_when_it_goes() {
         assert_eq!(site.get(&target).status(), "404");
         assert_eq!(by_of_second(&mut site, &target), By::Network, "{target}");
     }
+    assert_eq!(by_of_second(&mut site, "/.hidden"), By::Network);
     // Where a file is in the place of a directory, and the other way around.
     assert_eq!(by_of_second(&mut site, "/a.txt/new"), By::Network);
     assert_eq!(by_of_second(&mut site, "/a.txt/"), By::Network);
