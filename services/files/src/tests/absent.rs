@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::*;
+use crate::cache::NewEntry;
 use crate::limits::CACHE_ABSENT_DIVISOR;
 use crate::{HeaderChange, Pattern, Rules};
 
@@ -142,4 +143,25 @@ fn names_that_are_made_up_take_no_room_from_files() {
     }
     let absent = (0..4 * entries).filter(|it| kept(&mut site, &format!("made-up-{it}")));
     assert!((1..=2).contains(&absent.count()));
+}
+
+#[test]
+fn what_may_be_missing_on_another_mount_is_not_kept() {
+    let site = Site::new();
+    let input = b"GET /new HTTP/1.1\r\nHost: h\r\n\r\n";
+    let (request, _) = testing::request(input).expect("valid").expect("complete");
+    let (version, home) = site.files.home();
+    let stay = Stay {
+        version,
+        home: &home,
+    };
+    for (reach, is_kept) in [(Reach::OwnMount, true), (Reach::Everywhere, false)] {
+        let asker = Asker::default();
+        let resources = ((&site.pool).into(), None);
+        let answerer = site.files.answerer(stay, resources, (reach, &asker), None);
+        let response = answerer.answer(&request).expect("within that reach");
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+        let entry = response.extensions().get::<NewEntry>();
+        assert_eq!(entry.is_some(), is_kept, "{reach:?}");
+    }
 }
