@@ -105,6 +105,7 @@ fn serves_as_promised(driver: Driver, at: &Path) {
     let mut nfs = Connection::open(server.address("nfs"));
     assert_eq!(nfs.read(&file, 100), b"of a handle", "after a restart");
     assert_eq!(nfs.lookup(&directory, "again"), file);
+    drop(nfs);
     server.end();
 }
 
@@ -281,5 +282,6 @@ fn a_subvolume_of_btrfs_is_not_entered_and_none_is_taken_for_another(driver: Dri
         assert_eq!(nfs.status(&lookup(&root, "then")), DENIED);
     }
     assert!(nfs.try_handle(&mount("/then")).is_err());
+    drop(nfs);
     server.end();
 }

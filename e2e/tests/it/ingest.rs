@@ -24,7 +24,7 @@ each_driver!(
     a_killed_server_is_an_error_and_one_that_stops_an_end,
 );
 
-const KILLS: u32 = 200;
+const KILLS: u32 = 80;
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients/python");
 
 /// The server, and the directory of its socket.

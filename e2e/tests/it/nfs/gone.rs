@@ -59,6 +59,7 @@ fn an_export_that_is_removed_is_stale_and_a_new_one_can_be_mounted(driver: Drive
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains("was removed: its"));
     assert_eq!(lines.count(), 1, "{log}");
+    drop(calls);
     server.end();
 }
 
@@ -82,5 +83,6 @@ fn an_export_that_is_replaced_stays_until_it_is_loaded_again(driver: Driver) {
     });
     let new = calls.try_handle(&mount(&path)).expect("exported");
     calls.lookup(&new, "new");
+    drop(calls);
     server.end();
 }

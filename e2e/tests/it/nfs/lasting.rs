@@ -221,7 +221,13 @@ fn round(
     std::thread::scope(|scope| {
         let running: Vec<_> = writers
             .iter_mut()
-            .map(|writer| scope.spawn(move || (0..calls).for_each(|_| writer.act(at))))
+            .map(|writer| {
+                scope.spawn(move || {
+                    (0..calls).for_each(|_| writer.act(at));
+                    // A server that ends waits for the client's end of a connection.
+                    writer.connection = None;
+                })
+            })
             .collect();
         beside(&|| {
             running
