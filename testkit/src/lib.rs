@@ -27,6 +27,8 @@ pub mod deadline;
 pub mod driver;
 pub mod freeze;
 pub mod fuse;
+pub mod h2_frames;
+pub mod https;
 pub mod image;
 pub mod ingest;
 pub mod logged;

@@ -317,6 +317,11 @@ impl Server {
         log
     }
 
+    /// Waits for its end by itself, as that of one that was relieved, which is a success.
+    pub fn ended_well(mut self) {
+        assert_eq!(self.exit_status().code(), Some(0), "{}", self.log());
+    }
+
     /// Waits for the end of the process.
     pub fn exit_status(&mut self) -> ExitStatus {
         ended(&mut self.child)

@@ -7,6 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
+/// `ada` with `pass:word`, as `htpasswd -nbB` makes it: a line of a file of passwords.
+pub const ADA: &str = "ada:$2y$05$B.E3/zXxyMpxezr.oVigl.X9Hb/Rs0fdAS9oX/wlmvTZ9LIDUqnNy\n";
+
 /// A temporary directory with files.
 pub struct Site {
     directory: TempDir,

@@ -1,10 +1,22 @@
 //! The Rust programs of README and the book, which `cargo test` compiles and runs as it does the
-//! examples of any crate. What the tests here share is in `flatpath-testkit`.
+//! examples of any crate. What the tests here share is in `flatpath-testkit`, but for what names the
+//! server's library: [`choice`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     doctest,
     allow(rustdoc::invalid_codeblock_attributes, reason = "`needs=` is ours")
 )]
+
+use flatpath::DriverChoice;
+use flatpath_testkit::Driver;
+
+/// The driver of a server within the test.
+pub fn choice(driver: Driver) -> DriverChoice {
+    match driver {
+        Driver::Uring => DriverChoice::Uring,
+        Driver::Epoll => DriverChoice::Epoll,
+    }
+}
 
 /// Makes the programs of a page examples of this crate.
 macro_rules! page {

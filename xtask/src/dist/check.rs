@@ -28,7 +28,15 @@ pub(crate) fn check() -> Result<()> {
     }
     let file = static_command(Profile::Debug)?;
     // With the features of the whole workspace, as `cargo test` has built the tests.
-    let mut command = process::cargo(&["test", "--workspace", "--test", "it", "--"]);
+    let mut command = process::cargo(&[
+        "test",
+        "--workspace",
+        "--test",
+        "files",
+        "--test",
+        "nfs",
+        "--",
+    ]);
     command.args(TESTS_OF_A_BUILD);
     process::run(command.env("FLATPATH", &file))?;
     container(&file)

@@ -1,0 +1,29 @@
+//! HTTP as clients and proxies speak it: versions, TLS, WebSockets, refusals.
+#![forbid(unsafe_code)]
+
+mod acme;
+mod attacks;
+mod behind_nginx;
+mod behind_proxy;
+mod cross_origin;
+mod early_refusals;
+mod first_page;
+mod header_names;
+mod health;
+mod hosts;
+mod http2;
+mod http2_clients;
+mod log_lines;
+mod logged_requests;
+mod pipelining;
+mod refusals;
+mod resets;
+mod slow;
+mod tls;
+mod tls_clients;
+mod tls_keys;
+mod websocket;
+#[path = "../../../protocols/websocket/tests/it/frames.rs"]
+mod websocket_frames;
+mod websocket_streams;
+mod wide_sockets;
