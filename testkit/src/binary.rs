@@ -15,6 +15,17 @@ pub fn flatpath() -> &'static Path {
     PATH.get_or_init(|| std::env::var_os("FLATPATH").map_or_else(build, PathBuf::from))
 }
 
+/// Copies `flatpath`, by another process: a child that another test forks meanwhile would have the
+/// copy open for writing, and what is open so cannot be run.
+///
+/// # Panics
+/// It cannot be copied.
+pub fn copy_to(program: &Path) {
+    let mut copy = Command::new("cp");
+    let status = copy.arg(flatpath()).arg(program).status();
+    assert!(status.is_ok_and(|it| it.success()), "{}", program.display());
+}
+
 /// A program of this package (`src/bin/`), which cargo has built beside the tests.
 pub fn helper(name: &str) -> PathBuf {
     let path = profile_directory().join(name);

@@ -434,7 +434,7 @@ fn sockets_pass_to_and_from_no_other_user(driver: Driver) {
     std::fs::set_permissions(site.path(), for_all.clone()).expect("changed");
     // Where the other user can run it.
     let program = site.at("flatpath");
-    std::fs::copy(binary::flatpath(), &program).expect("copied");
+    binary::copy_to(&program);
     let user = OTHER.to_string();
     let as_other = |path: &Path| {
         let by = ["--reuid", &user, "--regid", &user, "--clear-groups"];

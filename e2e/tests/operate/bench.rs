@@ -18,7 +18,7 @@ fn installed_at(directory: &Path) -> Command {
     let built = binary::flatpath();
     // A link where the file system allows it: the file is large.
     if fs::hard_link(built, &program).is_err() {
-        fs::copy(built, &program).expect("a copy");
+        binary::copy_to(&program);
     }
     let mut command = Command::new(program);
     command.env_remove("FLATPATH").env("PATH", "/no/such/path");
