@@ -32,7 +32,8 @@ fn a_relieved_server_sends_to_the_end_and_cuts_off_what_is_not_read(driver: Driv
     let start = || {
         let launch = Launch::serve(driver).directory(site.path());
         let launch = launch.with(["--handover".as_ref(), run.at("next").as_os_str()]);
-        launch.with(["--drain-timeout", "5"]).start()
+        let drain = ["--drain-idle-timeout", "60", "--drain-timeout", "10"];
+        launch.with(drain).start()
     };
     let old = start();
     // By a worker first, then by the network thread, which has it open.
