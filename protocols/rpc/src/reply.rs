@@ -134,7 +134,8 @@ impl Reply {
     }
 
     /// Room for up to `bytes` of data after results of exactly `head_bytes`, in at most eight
-    /// slices; less when the memory budget is nearly used up, but something.
+    /// slices; less when the memory budget is nearly used up, but something. It is for what writes
+    /// it without reading, as a system call does: what another reply has left may lie there.
     ///
     /// # Errors
     /// [`NoRoom`] when there is no room for data at all.
@@ -179,7 +180,9 @@ impl Reply {
         let mut slices = DataRoom::default();
         for piece in &mut self.pieces {
             let skipped = std::mem::take(&mut skip);
-            let spare = &mut piece.spare_up_to(skipped + left)[skipped..];
+            let room = piece.overwrite_mut();
+            let end = room.len().min(skipped + left);
+            let spare = &mut room[skipped..end];
             left -= spare.len();
             if !spare.is_empty() {
                 slices.room[slices.count] = IoSliceMut::new(spare);
@@ -426,6 +429,26 @@ mod tests {
             }
         }
         assert_eq!(pool.statistics().in_use_bytes, 0);
+    }
+
+    /// A READ would otherwise write each byte twice.
+    #[test]
+    fn room_for_data_is_not_zeroed_and_only_what_is_accepted_is_shown() {
+        const BYTES: usize = 4096;
+        let pool = pool(16 << 20);
+        let fill = |value: u8, bytes: usize| {
+            let mut reply = reply((&pool).into());
+            let mut slices = reply.data(8, BYTES, (&pool).into()).expect("there is room");
+            let before = slices[0].to_vec();
+            slices[0][..bytes].fill(value);
+            reply.commit(8, bytes, |writer| writer.u64(0));
+            (before, self::bytes(reply))
+        };
+        fill(7, BYTES);
+        let (before, shown) = fill(8, 5);
+        assert_eq!(before, [7; BYTES], "as the reply before has left it");
+        assert_eq!(shown[28..36], [0; 8]);
+        assert_eq!(shown[36..], [8, 8, 8, 8, 8, 0, 0, 0]);
     }
 
     #[test]
