@@ -12,14 +12,10 @@ use crate::deadline::patience;
 use crate::{Driver, Launch, Server, Site, binary, tools};
 
 /// A directory with certificates.
+#[derive(Default)]
 pub struct Certificates(Site);
 
 impl Certificates {
-    /// An empty one.
-    pub fn new() -> Certificates {
-        Certificates(Site::new())
-    }
-
     /// The path of a file in it.
     pub fn at(&self, name: &str) -> PathBuf {
         self.0.at(name)
@@ -70,7 +66,7 @@ pub fn localhost(driver: Driver, site: &Site, options: &[&str]) -> (Server, Cert
 
 /// The same of any directory.
 pub fn serving(driver: Driver, at: &Path, options: &[&str]) -> (Server, Certificates) {
-    let authority = Certificates::new();
+    let authority = Certificates::default();
     authority.make("site", &["localhost"]);
     let launch = launch(driver).with(authority.options(&["site"]));
     let server = launch.with(options).directory(at).start();

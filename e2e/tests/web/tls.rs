@@ -163,7 +163,7 @@ fn openssl_agrees_on_each_version_and_cipher(driver: Driver) {
 /// By TLS 1.2, where the ticket comes with the handshake and not after it.
 fn openssl_resumes_at_another_server(driver: Driver) {
     let site = Site::new().with("file", "contents of it");
-    let authority = Certificates::new();
+    let authority = Certificates::default();
     authority.make("site", &["localhost"]);
     let (key, other) = (authority.at("ticket.key"), authority.at("other.key"));
     fs::write(&key, [1; 80]).expect("written");
@@ -249,7 +249,7 @@ fn the_name_chooses_the_certificate(driver: Driver) {
     let Some(_) = tools::find("curl") else {
         return;
     };
-    let (site, authority) = (Site::new().with("file", "x"), Certificates::new());
+    let (site, authority) = (Site::new().with("file", "x"), Certificates::default());
     authority.make("first", &["a.example", "127.0.0.1"]);
     authority.make("second", &["*.b.example", "b.example"]);
     let launch = launch(driver).with(authority.options(&["first", "second"]));
@@ -358,7 +358,7 @@ fn a_renewed_certificate_is_used_without_a_command(driver: Driver) {
     let Some(_) = tools::find("curl") else {
         return;
     };
-    let (site, authority) = (Site::new().with("file", "x"), Certificates::new());
+    let (site, authority) = (Site::new().with("file", "x"), Certificates::default());
     for name in ["1/site", "2/site", "3/site", "4/site"] {
         authority.make(name, &["localhost"]);
     }
@@ -392,7 +392,10 @@ fn a_renewed_certificate_is_used_without_a_command(driver: Driver) {
 }
 
 fn tables_of_the_file_have_their_own(driver: Driver) {
-    let (site, authority) = (Site::new().with("file", "contents"), Certificates::new());
+    let (site, authority) = (
+        Site::new().with("file", "contents"),
+        Certificates::default(),
+    );
     authority.make("site", &["localhost"]);
     let (certificate, key) = (authority.at("site.crt"), authority.at("site.key"));
     let text = format!(
@@ -433,7 +436,7 @@ fn tables_of_the_file_have_their_own(driver: Driver) {
 }
 
 fn what_is_wrong_is_named(driver: Driver) {
-    let (site, authority) = (Site::new(), Certificates::new());
+    let (site, authority) = (Site::new(), Certificates::default());
     authority.make("site", &["localhost"]);
     authority.make("other", &["localhost"]);
     authority.make_until("old", &["localhost"], 2001);
