@@ -68,7 +68,7 @@ fn serve(database: Database, choice: DriverChoice) -> Running {
 }
 
 fn on_both(test: impl Fn(Team)) {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         test(Team::start(choice));
     }
 }

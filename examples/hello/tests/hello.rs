@@ -16,7 +16,7 @@ const REQUEST: &[u8] = b"GET /you HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r
 
 #[test]
 fn a_client_is_greeted_over_real_sockets() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let server = Server::new()
             .driver(choice)
             .listen("127.0.0.1:0", Http::pooled(hello));

@@ -113,7 +113,7 @@ fn sim_a_long_list_comes_whole_to_a_client_that_reads_slowly() {
 
 #[test]
 fn both_drivers_serve_many_clients_at_a_time() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let server = Server::new().driver(choice);
         let server = server.listen("127.0.0.1:0", Store::default().protocol());
         let running = server.start().expect("it starts");

@@ -104,7 +104,7 @@ fn agree(send: Ask<'_>) {
 
 #[test]
 fn the_description_is_true_over_real_sockets() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let service = Http::service(tasks());
         let server = Server::new().driver(choice).listen("127.0.0.1:0", service);
         let running = server.start().expect("start");

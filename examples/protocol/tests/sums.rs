@@ -20,7 +20,7 @@ fn block(bytes: &[u8]) -> (Vec<u8>, String) {
 
 #[test]
 fn blocks_are_summed_over_real_sockets() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let running = Server::new()
             .driver(choice)
             .listen("127.0.0.1:0", Sums)

@@ -37,7 +37,7 @@ fn ask(address: SocketAddr, line: &str, body: &str) -> String {
 
 #[test]
 fn a_note_lives_from_post_to_delete() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let directory = tempfile::tempdir().expect("temporary directory");
         let running = start(choice, &directory);
         let address = running.addresses()[0].address;

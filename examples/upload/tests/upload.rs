@@ -66,7 +66,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn an_upload_is_on_disk_over_real_sockets() {
-    for choice in [DriverChoice::Uring, DriverChoice::Epoll] {
+    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
         let directory = tempfile::tempdir().expect("temporary directory");
         let service = Http::service(uploads(directory.path().to_owned()));
         let server = Server::new().driver(choice).listen("127.0.0.1:0", service);

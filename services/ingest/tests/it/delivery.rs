@@ -11,6 +11,7 @@ use flatpath::DriverChoice;
 use flatpath_consumer::Consumer;
 use flatpath_ingest::Settings;
 use flatpath_messages::limits::MESSAGE_BYTES_DEFAULT;
+use flatpath_testkit::drivers_here;
 
 #[test]
 fn messages_come_whole_unchanged_and_in_the_order_of_their_producer() {
@@ -295,7 +296,7 @@ fn consumers_attach_where_fewer_threads_accept_than_there_are() {
         network_threads: 3,
         ..Settings::new(socket)
     };
-    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let rig = Rig::listening(choice, settings, |server, ingest| {
             server.listen_on([socket.into()], ingest)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_consumer::{Consumer, Error, Message};
 use flatpath_ingest::{ControlThread, Figures, Ingest, Settings};
+use flatpath_testkit::drivers_here;
 pub(crate) use flatpath_testkit::patience;
 
 /// See the module. Drop order: the engine first, then the control.
@@ -118,7 +119,7 @@ impl Rig {
 
 /// Runs a body on io_uring, where there is any, and on epoll.
 pub(crate) fn on_every_driver(settings: impl Fn(PathBuf) -> Settings, body: impl Fn(Rig)) {
-    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         body(Rig::new(choice, &settings));
     }
 }

@@ -9,7 +9,7 @@ use flatpath::DriverChoice;
 use flatpath::tls::TlsConfig;
 use flatpath_ingest::Settings;
 use flatpath_testkit::tls::rustls::{ClientConnection, StreamOwned};
-use flatpath_testkit::{Issued, tls};
+use flatpath_testkit::{Issued, drivers_here, tls};
 
 use crate::rig::{Rig, check, message, next, nothing, patience, small};
 
@@ -21,7 +21,7 @@ fn identity() -> &'static Issued {
 fn on_every_driver(settings: impl Fn(std::path::PathBuf) -> Settings, body: impl Fn(Rig)) {
     let Issued { certificate, key } = identity();
     let config = TlsConfig::from_pem(certificate.as_bytes(), key.as_bytes()).expect("a pair");
-    for choice in [DriverChoice::Auto, DriverChoice::Epoll] {
+    for choice in drivers_here(DriverChoice::Uring, DriverChoice::Epoll) {
         body(Rig::listening(choice, &settings, |server, ingest| {
             server.listen_tls("127.0.0.1:0", &config, ingest)
         }));
