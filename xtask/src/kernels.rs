@@ -136,19 +136,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The programs of these packages, of all if none is named.
+/// The programs of these packages, of all if none is named: those that `cargo test` runs, for a
+/// package that is built alone has other features.
 fn built(names: &[&str]) -> Result<Vec<Program>> {
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
     let packages = PACKAGES.iter().filter(|(name, _)| is_wanted(name));
     let packages: Vec<_> = packages.copied().collect();
-    let flags = packages.iter().flat_map(|(name, _)| ["--package", *name]);
-    let flags = match names.is_empty() {
-        true => vec!["--workspace"],
-        false => flags.collect(),
-    };
     let mut programs = match packages.is_empty() {
         true => Vec::new(),
-        false => programs::build(&packages, &flags)?,
+        false => programs::build(&packages)?,
     };
     // Not one of all: it has not run to its end yet on a machine that does other work.
     if names.contains(&package::NAME) {

@@ -142,14 +142,16 @@ fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
     for (number, (program, tests)) in programs.iter().enumerate() {
         let directory = program.directory.display();
         let file = program.file.display();
-        // Their names are many, and of letters, digits, `_` and `:` alone.
+        // What tests say past their runner comes after its lines, which it writes in parts.
+        // The names are many, and of letters, digits, `_` and `:` alone.
         let tests = tests.join(" ");
         let seconds = time_max.as_secs();
         let _ = write!(
             script,
             "echo '{BEGIN}{number}'; cd '{directory}'\n\
-             CARGO_MANIFEST_DIR='{directory}' timeout -k 5 {seconds} '{file}' --exact {tests}\n\
-             echo \"\n{END}$?\"\n"
+             CARGO_MANIFEST_DIR='{directory}' timeout -k 5 {seconds} '{file}' --exact {tests} \
+             2>/run/said; ended=$?\n\
+             echo; cat /run/said; echo \"\n{END}$ended\"\n"
         );
     }
     script

@@ -32,9 +32,9 @@ impl Program {
     }
 }
 
-/// Builds the test programs as these flags of cargo select them, and the server that tests start.
-/// Of each package only the tests whose names begin as told.
-pub(super) fn build(packages: &[(&str, &[&str])], flags: &[&str]) -> Result<Vec<Program>> {
+/// Builds all test programs, and the server that tests start; those of these packages. Of each only
+/// the tests whose names begin as told.
+pub(super) fn build(packages: &[(&str, &[&str])]) -> Result<Vec<Program>> {
     if packages
         .iter()
         .any(|(package, _)| *package == TESTS_THE_SERVER)
@@ -42,10 +42,8 @@ pub(super) fn build(packages: &[(&str, &[&str])], flags: &[&str]) -> Result<Vec<
         let build = ["build", "--workspace", "--bin", "flatpath"];
         process::run(&mut process::cargo(&build))?;
     }
-    let mut command = process::cargo(&["test", "--no-run"]);
-    command
-        .args(["--message-format=json-render-diagnostics"])
-        .args(flags);
+    let mut command = process::cargo(&["test", "--no-run", "--workspace"]);
+    command.arg("--message-format=json-render-diagnostics");
     let lines = process::output(&mut command).context("the tests do not build")?;
     let mut programs = Vec::new();
     for line in lines.lines() {
