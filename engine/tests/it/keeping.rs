@@ -21,7 +21,7 @@ use flatpath_driver::simulation::{
     Client as SimulatedClient, ClientState, Fault, Faults, Random, each_seed,
 };
 use flatpath_testkit::skipped::cannot_run;
-use flatpath_testkit::{patience, until_true};
+use flatpath_testkit::{patience, stretched, until_true};
 
 use crate::lines::on_both;
 
@@ -315,7 +315,14 @@ fn ten_thousand_connections_get_the_checksums_of_what_they_sent() {
             pages: pages(256, 4096, 64),
             ..Tally::default()
         };
-        let running = start(choice, &tally, Limits::default());
+        // All connect before the first says anything.
+        let limits = Limits::default();
+        let limits = Limits {
+            head_timeout: stretched(limits.head_timeout),
+            idle_timeout: stretched(limits.idle_timeout),
+            ..limits
+        };
+        let running = start(choice, &tally, limits);
         let mut clients: Vec<Client> = Vec::new();
         for number in 0..CONNECTIONS {
             clients.push(Client::connect(&running));
