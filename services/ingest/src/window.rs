@@ -175,7 +175,7 @@ mod tests {
         let mut random = move |below: u32| rng.u32(..below);
         let mut window = Window::new(50);
         let (mut held, mut waiting): (Vec<u32>, Vec<(Ticket, u32)>) = (vec![], vec![]);
-        for step in 0..20_000 {
+        for step in 0..4_000 {
             let mut woken = vec![];
             match random(3) {
                 0 => {
