@@ -264,6 +264,6 @@ fn a_drain_lets_pairs_finish_and_a_forced_one_cuts_them_off() {
         hear(&mut other, b"still");
         running.handle().force();
         assert!(matches!(other.read(&mut [0; 9]), Ok(0) | Err(_)));
-        running.wait().expect("a clean end");
+        cut(running);
     });
 }
