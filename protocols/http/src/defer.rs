@@ -12,7 +12,6 @@ use std::time::Duration;
 use flatpath::memory::PoolHandle;
 use flatpath::{Io, Job, Ticket, Turn};
 
-use crate::encode::REFUSAL;
 use crate::exchange::{Exchange, State};
 use crate::limits::REPLY_BUFFER_BYTES;
 use crate::message::Response;
@@ -21,6 +20,7 @@ use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, QueuedReply};
 use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
+use crate::words::REFUSAL;
 use crate::{time_out, write};
 
 /// The number of a job that is for no request.

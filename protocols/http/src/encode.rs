@@ -7,7 +7,7 @@ use http::header::VARY;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::chars;
-use crate::head::RequestMeta;
+use crate::head::{RequestMeta, Spoken};
 
 /// How the body of a reply is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,31 +34,6 @@ impl ReplyFraming {
         }
     }
 }
-
-/// The reply to a client for which there is no room. It may retry, a second later.
-pub(crate) const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 44\r\n\
-    Retry-After: 1\r\n\
-    Connection: close\r\n\
-    \r\n\
-    The server is busy. Please try again later.\n";
-
-/// The reply to a request for an upgrade whose client then ended its side of the connection.
-pub(crate) const HALF_CLOSED: &str = "HTTP/1.1 400 Bad Request\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 62\r\n\
-    Connection: close\r\n\
-    \r\n\
-    After an upgrade the client must be able to send, and cannot.\n";
-
-/// The reply to a request that made the service panic, where there is no buffer for another one.
-pub(crate) const FAILURE: &str = "HTTP/1.1 500 Internal Server Error\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 34\r\n\
-    Connection: close\r\n\
-    \r\n\
-    The request could not be handled.\n";
 
 /// Room for what [`end_of_head`] writes: `Date`, the longer `Connection`, the empty line.
 pub(crate) const END_OF_HEAD_BYTES: usize = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len()
@@ -288,10 +263,10 @@ pub(crate) fn chunked_header(out: &mut impl Sink) {
 /// empty line.
 pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], request: RequestMeta) {
     out.put(date_line);
-    out.put(match (request.keep_alive, request.is_unchunked) {
+    out.put(match (request.keep_alive, request.spoken) {
         (false, _) => b"Connection: close\r\n\r\n",
-        (true, true) => b"Connection: keep-alive\r\n\r\n",
-        (true, false) => b"\r\n",
+        (true, Spoken::Http11) => b"\r\n",
+        (true, _) => b"Connection: keep-alive\r\n\r\n",
     });
 }
 
@@ -428,19 +403,5 @@ mod tests {
             "connectiom",
         ];
         assert!(!others.iter().any(|name| is_ours(name.as_bytes())));
-    }
-
-    #[test]
-    fn constant_words_are_whole_replies() {
-        for words in [REFUSAL, HALF_CLOSED, FAILURE] {
-            let (head, body) = words.split_once("\r\n\r\n").expect("a head and a body");
-            let length = head
-                .split("Content-Length: ")
-                .nth(1)
-                .and_then(|rest| rest.lines().next());
-            assert_eq!(length, Some(body.len().to_string().as_str()));
-            assert!(head.ends_with("\r\nConnection: close"));
-        }
-        assert!(REFUSAL.contains("\r\nRetry-After: "));
     }
 }

@@ -28,7 +28,7 @@ use http::response::Parts;
 use http::{Extensions, StatusCode};
 
 use crate::deferred::Pending;
-use crate::encode::{Bounded, END_OF_HEAD_BYTES, FAILURE, REFUSAL};
+use crate::encode::{Bounded, END_OF_HEAD_BYTES};
 use crate::fault::Fault;
 use crate::head::RequestMeta;
 use crate::into_response::refused;
@@ -44,6 +44,7 @@ use crate::sink::{Begun, UploadDecision};
 use crate::terms::JobTerms;
 use crate::tunnel::TunnelWork;
 use crate::upgrade;
+use crate::words::{FAILURE, REFUSAL, Words};
 
 /// What the next run of an exchange is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -437,7 +438,7 @@ impl Exchange {
     }
 
     /// A 500 if there is a buffer for it, else these words.
-    fn fail(&mut self, words: &'static str) {
+    fn fail(&mut self, words: &'static Words) {
         self.builder.clear();
         self.chunk = None;
         self.upload = None;
@@ -492,7 +493,7 @@ impl Exchange {
             keep_alive: written.keep_alive,
             ..self.request
         };
-        let mut reply = Outgoing::new(OutgoingHead::Open(head), request);
+        let mut reply = Outgoing::new(written.status, OutgoingHead::Open(head), request);
         if let Some(framing) = written.body {
             reply.framing = framing;
             reply.body = match body {

@@ -192,14 +192,24 @@ impl HeadNotes {
     }
 }
 
+/// What the client of a request speaks: how the head of the reply is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    /// HTTP/1.0, which knows no chunks: a body of unknown length ends with its connection.
+    Http10,
+    #[default]
+    Http11,
+    /// HTTP/2, whose frames delimit bodies.
+    #[cfg(feature = "http2")]
+    Http2,
+}
+
 /// What a reply has to know of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestMeta {
     /// The method was `HEAD`: the head is that of `GET`, and no body follows.
     pub(crate) is_head: bool,
-    /// A body of unknown length is not chunked: the client knows no chunks (HTTP/1.0), or its
-    /// frames delimit bodies (HTTP/2).
-    pub(crate) is_unchunked: bool,
+    pub(crate) spoken: Spoken,
     /// The connection may continue after the reply.
     pub(crate) keep_alive: bool,
 }
@@ -208,7 +218,12 @@ impl RequestMeta {
     pub(crate) fn of(head: &Head<'_>) -> Self {
         Self {
             is_head: head.is_head(),
-            is_unchunked: head.version() != Version::HTTP_11,
+            spoken: match head.version() {
+                Version::HTTP_11 => Spoken::Http11,
+                #[cfg(feature = "http2")]
+                Version::HTTP_2 => Spoken::Http2,
+                _ => Spoken::Http10,
+            },
             keep_alive: head.keep_alive(),
         }
     }

@@ -230,6 +230,7 @@ mod parse;
 mod body;
 mod date;
 mod encode;
+mod words;
 mod respond;
 mod message;
 mod names;

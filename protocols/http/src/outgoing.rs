@@ -16,17 +16,21 @@
 use flatpath::memory::Buffer;
 
 use crate::deferred::Pending;
-use crate::encode::{self, ReplyFraming};
+use crate::encode::ReplyFraming;
 use crate::head::RequestMeta;
 use crate::limits::STREAM_PRESSED_BYTES;
 use crate::message::Body;
 use crate::request_id::RequestId;
 use crate::upgrade::Upgrade;
+use crate::words::Words;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
+    pub(crate) status: u16,
     pub(crate) head: OutgoingHead,
+    /// Bytes of the body that stand with the head.
+    pub(crate) body_bytes: usize,
     /// What of the body does not stand with the head.
     pub(crate) body: Body,
     /// Its bytes need no charge: it is charged, or the service has it anyway.
@@ -59,13 +63,9 @@ enum Then {
 #[derive(Debug)]
 pub(crate) enum OutgoingHead {
     /// In the output of the connection.
-    Queued {
-        status: u16,
-        /// Bytes of the body that stand with it.
-        body_bytes: usize,
-    },
+    Queued,
     /// These constant words are the whole reply.
-    Words(&'static str),
+    Words(&'static Words),
     /// Here, and complete.
     Bytes(Vec<u8>),
     /// Here. The network thread adds the end, which has the date, and whether the connection
@@ -73,18 +73,13 @@ pub(crate) enum OutgoingHead {
     Open(Buffer),
 }
 
-impl OutgoingHead {
-    pub(crate) const QUEUED: Self = Self::Queued {
-        status: 0,
-        body_bytes: 0,
-    };
-}
-
 impl Outgoing {
-    /// A reply of this head to this request. It has no other body.
-    pub(crate) fn new(head: OutgoingHead, request: RequestMeta) -> Self {
+    /// A reply of this head to this request. It has no body.
+    pub(crate) fn new(status: u16, head: OutgoingHead, request: RequestMeta) -> Self {
         Self {
+            status,
             head,
+            body_bytes: 0,
             body: Body::Empty,
             is_charged: false,
             framing: ReplyFraming::Length(0),
@@ -94,8 +89,11 @@ impl Outgoing {
     }
 
     /// Constant words, after which the connection ends.
-    pub(crate) fn words(words: &'static str) -> Self {
-        Self::new(OutgoingHead::Words(words), RequestMeta::default())
+    pub(crate) fn words(words: &'static Words) -> Self {
+        let head = OutgoingHead::Words(words);
+        let mut reply = Self::new(words.status, head, RequestMeta::default());
+        reply.body_bytes = words.body.len();
+        reply
     }
 
     /// After it the connection is another protocol's, if there is one.
@@ -158,7 +156,7 @@ impl Outgoing {
 
     /// Whether the head is queued.
     pub(crate) fn is_begun(&self) -> bool {
-        matches!(self.head, OutgoingHead::Queued { .. })
+        matches!(self.head, OutgoingHead::Queued)
     }
 
     /// Whether all of it is in the output.
@@ -166,7 +164,7 @@ impl Outgoing {
     pub(crate) fn is_queued(&self) -> bool {
         matches!(
             (&self.head, &self.body),
-            (OutgoingHead::Queued { .. }, Body::Empty)
+            (OutgoingHead::Queued, Body::Empty)
         )
     }
 
@@ -183,27 +181,6 @@ impl Outgoing {
     /// Drops the body, where that may block.
     pub(crate) fn discard_body(&mut self) {
         discard_body(std::mem::take(&mut self.body));
-    }
-
-    /// The status.
-    #[inline]
-    pub(crate) fn status(&self) -> u16 {
-        match &self.head {
-            OutgoingHead::Queued { status, .. } => *status,
-            OutgoingHead::Words(words) => encode::status_of(words.as_bytes()),
-            OutgoingHead::Bytes(bytes) => encode::status_of(bytes),
-            OutgoingHead::Open(buffer) => encode::status_of(buffer.filled()),
-        }
-    }
-
-    /// Bytes of the body that stand with the head. O(head) unless that is queued.
-    pub(crate) fn body_bytes(&self) -> usize {
-        match &self.head {
-            OutgoingHead::Queued { body_bytes, .. } => *body_bytes,
-            OutgoingHead::Words(words) => encode::body_bytes_of(words.as_bytes()),
-            OutgoingHead::Bytes(bytes) => encode::body_bytes_of(bytes),
-            OutgoingHead::Open(_) => 0,
-        }
     }
 }
 

@@ -19,13 +19,13 @@ use flatpath::memory::Piped;
 use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
 
 use crate::client::{Client, Known};
-use crate::encode::REFUSAL;
 use crate::exchange::Exchange;
 use crate::fault::{self, Fault};
 use crate::records::Records;
 use crate::service::{Opening, Service};
 use crate::state::{Connection, Due, Http, Session, Stage, Step, ThreadState, log};
 use crate::terms::WorkerParts;
+use crate::words::REFUSAL;
 use crate::{defer, push, read, refuse, upload, write};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -44,7 +44,7 @@ impl<S: Service> Protocol for Http<S> {
             // RFC 9112 section 9: the client speaks first, and many connections carry one request.
             defer_accept: true,
             region: self.service.region(),
-            refusal: Bytes::from_static(REFUSAL.as_bytes()),
+            refusal: Bytes::from_static(REFUSAL.text.as_bytes()),
             logs_requests: true,
             alpn: self.alpn(),
             parts: WorkerParts::of(&self.service).list(),

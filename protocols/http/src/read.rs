@@ -150,7 +150,7 @@ fn answered<S: Service>(
     }
     let number = connection.session.take_number();
     if reply.is_queued() {
-        write::count_reply(connection, reply.status());
+        write::count_reply(connection, reply.status);
         if connection.session.is_logged() {
             let number = log_number(&connection.protocol.service, head);
             log(connection).answered(head, number, &reply);

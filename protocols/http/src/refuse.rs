@@ -4,14 +4,15 @@
 
 use flatpath::Phase;
 
-use crate::encode;
 use crate::fault::Fault;
 use crate::head::RequestMeta;
+use crate::into_response::IntoResponse;
 use crate::limits::REQUEST_LINE_BYTES_MAX;
-use crate::outgoing::{Outgoing, OutgoingHead};
+use crate::outgoing::Outgoing;
 use crate::read::end_input;
+use crate::reply::{Out, Reply};
 use crate::service::Service;
-use crate::state::{Connection, QueuedReply, Step, log};
+use crate::state::{Connection, QueuedReply, Step, ThreadState, log};
 use crate::{upload, write};
 
 /// Of a head that is late the log looks at so many bytes: a request line as long as it may be.
@@ -53,18 +54,13 @@ pub(crate) fn fault_reply<S: Service>(
     connection: &mut Connection<'_, S>,
     fault: Fault,
 ) -> Outgoing {
-    let sentence = format!("{fault}\n");
-    let request = RequestMeta::default();
     let wall = connection.turn().wall();
-    let mut out = std::mem::take(&mut connection.thread.scratch);
-    out.clear();
-    encode::status_line(&mut out, fault.status());
-    encode::header(&mut out, b"Content-Type", b"text/plain; charset=utf-8");
-    encode::length_header(&mut out, sentence.len() as u64);
-    let date_line = connection.thread.date.at(wall);
-    encode::end_of_head(&mut out, date_line, request);
-    out.extend_from_slice(sentence.as_bytes());
-    Outgoing::new(OutgoingHead::Bytes(out), request)
+    let ThreadState { scratch, date, .. } = &mut *connection.thread;
+    let request = RequestMeta::default();
+    let mut reply = Reply::new(Out::scratch(scratch), date.at(wall), request);
+    let response = (fault.status(), format!("{fault}\n")).into_response();
+    let _answered = reply.response(response);
+    reply.written()
 }
 
 /// Refuses a request while its head or body is taken.

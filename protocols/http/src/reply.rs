@@ -18,6 +18,7 @@ use crate::deferred::Pending;
 use crate::encode::{self, ReplyFraming, Sink};
 use crate::file_body::FileBody;
 use crate::head::RequestMeta;
+use crate::into_response::IntoResponse;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
@@ -116,8 +117,6 @@ pub struct Reply<'a> {
     out: Out<'a>,
     date_line: &'a [u8],
     is_complete: bool,
-    /// Bytes of the body that were written after the head.
-    body_bytes: usize,
     reply: Outgoing,
 }
 
@@ -127,8 +126,7 @@ impl<'a> Reply<'a> {
             out,
             date_line,
             is_complete: false,
-            body_bytes: 0,
-            reply: Outgoing::new(OutgoingHead::QUEUED, request),
+            reply: Outgoing::new(0, OutgoingHead::Queued, request),
         }
     }
 
@@ -146,6 +144,7 @@ impl<'a> Reply<'a> {
         );
         self.roll_back();
         self.out.put(head);
+        self.reply.status = encode::status_of(head);
         self.end_head();
         self.reply.is_charged = true;
         if !self.reply.request.is_head && !self.put_body(body) {
@@ -175,6 +174,7 @@ impl<'a> Reply<'a> {
         let (mut parts, body) = response.into_parts();
         let request = self.reply.request;
         let head = respond::head(&mut self.out, &parts, &body, request);
+        self.reply.status = head.status;
         let is_upgraded = upgrade::is_made(&parts);
         // An upgraded connection continues, even while the server drains.
         self.reply.request.keep_alive = head.keep_alive || is_upgraded;
@@ -198,7 +198,7 @@ impl<'a> Reply<'a> {
             }
             (Some(_), body @ (Body::Empty | Body::Pooled(_) | Body::Payload(_))) => {
                 body.pieces().for_each(|piece| {
-                    self.body_bytes += piece.len();
+                    self.reply.body_bytes += piece.len();
                     self.out.put(piece);
                 });
             }
@@ -229,7 +229,7 @@ impl<'a> Reply<'a> {
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         let rest = self.reply.body.length().unwrap_or(0);
-        self.body_bytes as u64 + rest
+        self.reply.body_bytes as u64 + rest
     }
 
     /// The service panicked: the answer is a 500, and the connection ends after it.
@@ -247,24 +247,18 @@ impl<'a> Reply<'a> {
 
     fn clear(&mut self) {
         self.out.roll_back();
-        self.reply = Outgoing::new(OutgoingHead::QUEUED, self.reply.request);
-        (self.is_complete, self.body_bytes) = (false, 0);
+        self.reply = Outgoing::new(0, OutgoingHead::Queued, self.reply.request);
+        self.is_complete = false;
     }
 
     /// What was written.
     pub(crate) fn written(mut self) -> Outgoing {
         if !self.is_complete {
-            encode::status_line(&mut self.out, StatusCode::INTERNAL_SERVER_ERROR);
-            encode::length_header(&mut self.out, 0);
-            self.end_head();
+            let _answered = self.response(StatusCode::INTERNAL_SERVER_ERROR.into_response());
         }
-        self.reply.head = match &self.out.output {
-            Some((buffer, mark)) => OutgoingHead::Queued {
-                status: encode::status_of(&buffer.filled()[*mark..]),
-                body_bytes: self.body_bytes,
-            },
-            None => OutgoingHead::Bytes(std::mem::take(self.out.scratch)),
-        };
+        if self.out.output.is_none() {
+            self.reply.head = OutgoingHead::Bytes(std::mem::take(self.out.scratch));
+        }
         self.reply
     }
 
@@ -278,7 +272,7 @@ impl<'a> Reply<'a> {
     fn put_body(&mut self, body: &[u8]) -> bool {
         let is_copied = body.len() <= SHARED_COPY_BYTES_MAX;
         if body.len() <= INLINE_COPY_BYTES_MAX || is_copied && self.out.has_room(body.len()) {
-            self.body_bytes += body.len();
+            self.reply.body_bytes += body.len();
             self.out.put(body);
             return true;
         }
@@ -293,12 +287,13 @@ impl<'a> Reply<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::Spoken;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     const DATE: &[u8] = b"Date: D\r\n";
     const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_unchunked: false,
+        spoken: Spoken::Http11,
         keep_alive: true,
     };
     const HEAD_META: RequestMeta = RequestMeta {
@@ -334,7 +329,7 @@ mod tests {
         assert_eq!(text(META, hello), format!("{head}\r\nhello"));
         assert_eq!(text(HEAD_META, hello), format!("{head}\r\n"));
         let old = RequestMeta {
-            is_unchunked: true,
+            spoken: Spoken::Http10,
             ..META
         };
         assert_eq!(

@@ -4,7 +4,7 @@ use http::response::Parts;
 use http::{StatusCode, header};
 
 use crate::encode::{self, ReplyFraming, Sink};
-use crate::head::RequestMeta;
+use crate::head::{RequestMeta, Spoken};
 use crate::header_values::elements;
 use crate::message::Body;
 use crate::upgrade;
@@ -12,6 +12,7 @@ use crate::upgrade;
 /// What follows a head that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrittenHead {
+    pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     /// `None` where no body follows.
     pub(crate) body: Option<ReplyFraming>,
@@ -55,8 +56,8 @@ pub(crate) fn head(
             Some(ReplyFraming::Length(stated_length(parts).unwrap_or(0)))
         }
         (_, Some(length)) => Some(ReplyFraming::Length(length)),
-        (_, None) if request.is_unchunked => Some(ReplyFraming::CloseDelimited),
-        (_, None) => Some(ReplyFraming::Chunked),
+        (_, None) if request.spoken == Spoken::Http11 => Some(ReplyFraming::Chunked),
+        (_, None) => Some(ReplyFraming::CloseDelimited),
     };
     match framing {
         Some(ReplyFraming::Length(length)) => encode::length_header(out, length),
@@ -66,6 +67,7 @@ pub(crate) fn head(
     let body = framing.filter(|_| !request.is_head && may_have_body(status));
     let is_delimited = body != Some(ReplyFraming::CloseDelimited);
     WrittenHead {
+        status: status.as_u16(),
         keep_alive: request.keep_alive && !asks_to_close(parts) && is_delimited,
         body,
     }
@@ -106,7 +108,7 @@ mod tests {
 
     const META: RequestMeta = RequestMeta {
         is_head: false,
-        is_unchunked: false,
+        spoken: Spoken::Http11,
         keep_alive: true,
     };
 
@@ -148,7 +150,7 @@ mod tests {
         let (head, written) = encoded(
             response(200, endless()),
             RequestMeta {
-                is_unchunked: true,
+                spoken: Spoken::Http10,
                 ..META
             },
         );

@@ -530,7 +530,7 @@ mod tests {
 
     fn text(number: u32) -> QueuedReply<HandlerService> {
         let head = OutgoingHead::Bytes(number.to_be_bytes().to_vec());
-        QueuedReply::Here(Box::new(Outgoing::new(head, RequestMeta::default())))
+        QueuedReply::Here(Box::new(Outgoing::new(200, head, RequestMeta::default())))
     }
 
     fn number(waiting: &QueuedReply<HandlerService>) -> u32 {

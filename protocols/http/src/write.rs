@@ -7,7 +7,7 @@ use flatpath::limits::SHARED_COPY_BYTES_MAX;
 use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Io, Job, NoRoom};
 
-use crate::encode::{self, Bounded, FAILURE, HALF_CLOSED, REFUSAL, ReplyFraming};
+use crate::encode::{self, Bounded, ReplyFraming};
 use crate::exchange::State;
 use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader, Source};
@@ -15,6 +15,7 @@ use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::service::Service;
 use crate::state::{Connection, Due, Http, QueuedReply, Stage, log};
 use crate::upgrade::{Next, Upgrade};
+use crate::words::{FAILURE, HALF_CLOSED, REFUSAL, Words};
 use crate::{defer, file_body, push};
 
 /// A reply is queued completely.
@@ -249,7 +250,7 @@ fn queue_file<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoi
 }
 
 /// Queues constant words as the reply that is due, and the last one.
-fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static str) -> bool {
+fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static Words) -> bool {
     send(connection, Outgoing::words(words))
 }
 
@@ -364,7 +365,7 @@ fn switch<S: Service>(
 fn hand_over<S: Service>(
     connection: &mut Connection<'_, S>,
     upgrade: &Upgrade,
-) -> Result<(), &'static str> {
+) -> Result<(), &'static Words> {
     let session = &*connection.session;
     // Nothing behind the request was taken for HTTP.
     let is_alone = session.awaits_reply && session.owed() == 1 && !session.is_uploading();
@@ -437,23 +438,19 @@ fn queue<S: Service>(
     connection: &mut Connection<'_, S>,
     reply: &mut Outgoing,
 ) -> Result<(), NoRoom> {
-    let status = reply.status();
-    let body_bytes = match connection.session.is_logged() {
-        true => reply.body_bytes(),
-        false => 0,
-    };
-    let appended = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
-        OutgoingHead::Queued { .. } => 0,
+    let appended = match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
+        OutgoingHead::Queued => 0,
         OutgoingHead::Words(words) => {
-            connection.write_static(words.as_bytes());
+            connection.write_static(words.text.as_bytes());
             0
         }
         OutgoingHead::Open(head) => queue_open(connection, reply, head),
         OutgoingHead::Bytes(head) => queue_bytes(connection, reply, head)?,
     };
-    count_reply(connection, status);
+    count_reply(connection, reply.status);
     if connection.session.is_logged() {
-        log(connection).begun(status, body_bytes + appended, reply.request_id());
+        let body_bytes = reply.body_bytes + appended;
+        log(connection).begun(reply.status, body_bytes, reply.request_id());
     }
     match std::mem::take(&mut reply.body) {
         Body::Empty => {}

@@ -3,12 +3,13 @@
 use std::io::{self, Read};
 
 use super::*;
+use crate::head::Spoken;
 use crate::limits::REPLY_BUFFER_BYTES;
 use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
 const META: RequestMeta = RequestMeta {
     is_head: false,
-    is_unchunked: false,
+    spoken: Spoken::Http11,
     keep_alive: true,
 };
 
@@ -34,7 +35,7 @@ fn begun(pool: PoolHandle<'_>, request: RequestMeta) -> Exchange {
 fn head_of(exchange: &Exchange) -> &str {
     match &exchange.reply.as_ref().expect("it has a reply").head {
         OutgoingHead::Open(head) => std::str::from_utf8(head.filled()).expect("ASCII"),
-        OutgoingHead::Words(words) => words,
+        OutgoingHead::Words(words) => words.text,
         other => panic!("a worker makes no such head: {other:?}"),
     }
 }
@@ -109,7 +110,7 @@ fn chunks_are_framed_with_five_digits() {
         (b"00005\r\nhello\r\n0\r\n\r\n".to_vec(), State::Answered)
     );
     let old = RequestMeta {
-        is_unchunked: true,
+        spoken: Spoken::Http10,
         ..META
     };
     assert_eq!(

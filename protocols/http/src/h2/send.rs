@@ -20,7 +20,7 @@ use super::heads::{self, Heads};
 use super::link::Link;
 use super::stream::{Home, Stream};
 use super::wire::{self, Code};
-use crate::encode::{self, Bounded, REFUSAL, ReplyFraming};
+use crate::encode::{self, Bounded, ReplyFraming};
 use crate::exchange::State;
 use crate::fault::Fault;
 use crate::feed::{Fed, Receiver};
@@ -31,6 +31,7 @@ use crate::service::Service;
 use crate::state::{Connection, Http};
 use crate::tunnel::TunnelEnd;
 use crate::upgrade::Next;
+use crate::words::REFUSAL;
 use crate::{defer, write};
 
 /// A reply whose head is sent.
@@ -82,7 +83,7 @@ impl<S: Service> Stream<S> {
     /// Whether this reply would open a tunnel that there is not: any 2xx does (RFC 9110 section
     /// 9.3.6).
     fn opens_no_tunnel(&self, reply: &Outgoing) -> bool {
-        let status = StatusCode::from_u16(reply.status());
+        let status = StatusCode::from_u16(reply.status);
         self.asked_tunnel.is_some()
             && !reply.is_upgrade()
             && status.is_ok_and(|status| status.is_success())
@@ -145,8 +146,12 @@ impl<S: Service> Stream<S> {
                 write::recycle(connection, job);
                 return self.begin(connection, Outgoing::words(REFUSAL));
             }
-            let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
-            self.begin_with(connection, Outgoing::new(head, reply.request), true);
+            let head = std::mem::replace(&mut reply.head, OutgoingHead::Queued);
+            self.begin_with(
+                connection,
+                Outgoing::new(reply.status, head, reply.request),
+                true,
+            );
         }
         let Some(sending) = &mut self.sending else {
             return write::recycle(connection, job);
@@ -195,7 +200,7 @@ impl<S: Service> Stream<S> {
         mut reply: Outgoing,
         mut has_more: bool,
     ) {
-        let mut status = reply.status();
+        let mut status = reply.status;
         let next = reply.take_upgrade().and_then(|upgrade| upgrade.take());
         let tunnel = match (next, self.asked_tunnel.take()) {
             (Some(Next::Stream(tunnel)), Some(early)) => Some((tunnel, early)),
@@ -439,11 +444,11 @@ fn block<S: Service>(
         }
         Some(end)
     };
-    let rest = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
-        OutgoingHead::Queued { .. } => return None,
+    let rest = match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
+        OutgoingHead::Queued => return None,
         OutgoingHead::Words(words) => {
-            let end = put(words.as_bytes())?;
-            Bytes::from_static(&words.as_bytes()[end..])
+            put(words.text.as_bytes())?;
+            Bytes::from_static(words.body.as_bytes())
         }
         OutgoingHead::Bytes(mut head) => {
             let end = put(&head)?;

@@ -24,7 +24,6 @@ use super::send::Sending;
 use super::tunnel::Tunneled;
 use super::wire::Code;
 use crate::client_watch::Watched;
-use crate::encode::REFUSAL;
 use crate::fault::Fault;
 use crate::message::Response;
 use crate::outgoing::Outgoing;
@@ -32,6 +31,7 @@ use crate::pending_body::{BodyMode, PendingBody};
 use crate::records::{Record, StreamSent};
 use crate::service::Service;
 use crate::state::{Awaited, Connection, Http, log};
+use crate::words::REFUSAL;
 use crate::{defer, refuse, time_out, upload, write};
 
 /// See the module.
