@@ -19,11 +19,11 @@ use std::time::Duration;
 use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath::{Turn, WorkerScope};
 use flatpath_files::{Files, HeaderChange, Pattern, RuleError, Rules};
+use flatpath_http::http::Extensions;
 use flatpath_http::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HeaderName, ORIGIN, VARY};
-use flatpath_http::http::{Extensions, HeaderMap};
 use flatpath_http::{
     Disposition, HandlerState, Head, OriginPattern, Place, Plan, Reply, Request, Response, Service,
-    SiteKey, SiteMatch, SiteTerms, UploadDecision, Work, WorkerParts,
+    SiteKey, SiteMatch, SiteTerms, UploadDecision, Work, WorkerParts, amend_headers,
 };
 use flatpath_layers::Cors;
 
@@ -73,27 +73,8 @@ impl<S> CrossOrigin<S> {
     }
 
     fn answered(&self, request: &Request, mut response: Response) -> Response {
-        add(&self.cors.granted(request), &mut response);
+        amend_headers(response.headers_mut(), &self.cors.granted(request));
         response
-    }
-}
-
-/// Adds what is granted, in place of what is there.
-fn add(granted: &HeaderMap, response: &mut Response) {
-    for (name, value) in granted {
-        match *name == VARY {
-            true => {
-                let is_there = response
-                    .headers()
-                    .get_all(VARY)
-                    .iter()
-                    .any(|it| it == value);
-                if !is_there {
-                    response.headers_mut().append(name, value.clone());
-                }
-            }
-            false => drop(response.headers_mut().insert(name, value.clone())),
-        }
     }
 }
 
@@ -115,9 +96,8 @@ impl<S: Service> CrossOrigin<S> {
         match said {
             Some((Some(preflight), _)) => reply.response(preflight),
             Some((None, granted)) => {
-                let disposition = answer(reply);
                 reply.amend(&granted);
-                disposition
+                answer(reply)
             }
             None => Disposition::Pooled,
         }
@@ -210,7 +190,7 @@ impl<S: Service> Service for CrossOrigin<S> {
         match granted.is_empty() {
             true => decision,
             false => decision.map(move |mut response| {
-                add(&granted, &mut response);
+                amend_headers(response.headers_mut(), &granted);
                 response
             }),
         }

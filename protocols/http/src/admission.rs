@@ -339,7 +339,11 @@ fn answer_inline<'c, S: Service>(
         },
         Channel::Stream(_) => Out::scratch(scratch),
     };
-    let reply = Reply::new(out, date.at(turn.wall()), facts.request);
+    let reply = Reply::new(
+        out,
+        date.at(turn.wall(), facts.request.spoken),
+        facts.request,
+    );
     let service = &connection.protocol.service;
     let reply = written(head, reply, |reply| {
         service.inline(thread, turn, head, reply)
@@ -366,7 +370,11 @@ fn answer_promptly<S: Service>(
         date,
         ..
     } = &mut *connection.thread;
-    let reply = Reply::new(Out::scratch(scratch), date.at(turn.wall()), request);
+    let reply = Reply::new(
+        Out::scratch(scratch),
+        date.at(turn.wall(), request.spoken),
+        request,
+    );
     let reply = written(head, reply, |reply| {
         service.prompt(thread, turn, head, pool, reply)
     });

@@ -5,17 +5,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
+#[cfg(feature = "http2")]
+use crate::h2::hpack::put_field;
+use crate::head::Spoken;
+
+const NAME_BYTES: usize = "Date: ".len();
+
 /// `Date: ` and 29 characters and the line end.
-const LINE_BYTES: usize = "Date: ".len() + "Sun, 06 Nov 1994 08:49:37 GMT".len() + "\r\n".len();
+const LINE_BYTES: usize = NAME_BYTES + "Sun, 06 Nov 1994 08:49:37 GMT".len() + "\r\n".len();
 
 /// The last second of the year 9999: later ones have no date in this format.
 const SECONDS_MAX: u64 = 253_402_300_799;
 
-/// The `Date` line of one second.
+/// The `Date` of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct DateLine {
     second: SystemTime,
     line: [u8; LINE_BYTES],
+    /// The field of HTTP/2, once it was asked for.
+    #[cfg(feature = "http2")]
+    field: Vec<u8>,
 }
 
 impl DateLine {
@@ -23,22 +32,40 @@ impl DateLine {
         let mut date = Self {
             second: UNIX_EPOCH,
             line: [b' '; LINE_BYTES],
+            #[cfg(feature = "http2")]
+            field: Vec::new(),
         };
         date.write(UNIX_EPOCH);
         date
     }
 
-    /// The line for this second of the wall clock, line end included.
-    pub(crate) fn at(&mut self, second: SystemTime) -> &[u8] {
+    /// What the head of a reply has of it in this second of the wall clock: a line with its end, or
+    /// a field.
+    pub(crate) fn at(&mut self, second: SystemTime, spoken: Spoken) -> &[u8] {
         if second != self.second {
             self.write(second);
         }
-        &self.line
+        match spoken {
+            Spoken::Http10 | Spoken::Http11 => &self.line,
+            #[cfg(feature = "http2")]
+            Spoken::Http2 => self.field(),
+        }
+    }
+
+    #[cfg(feature = "http2")]
+    fn field(&mut self) -> &[u8] {
+        if self.field.is_empty() {
+            let value = &self.line[NAME_BYTES..LINE_BYTES - "\r\n".len()];
+            put_field(&mut self.field, b"date", value);
+        }
+        &self.field
     }
 
     #[cold]
     fn write(&mut self, second: SystemTime) {
         self.second = second;
+        #[cfg(feature = "http2")]
+        self.field.clear();
         let time = second.min(UNIX_EPOCH + Duration::from_secs(SECONDS_MAX));
         let mut room = &mut self.line[..];
         let written = write!(room, "Date: {}\r\n", HttpDate::from(time));
@@ -63,8 +90,15 @@ mod tests {
             (SECONDS_MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
             (i64::MAX as u64, "Fri, 31 Dec 9999 23:59:59 GMT"),
         ] {
-            let line = date.at(UNIX_EPOCH + Duration::from_secs(seconds));
+            let at = UNIX_EPOCH + Duration::from_secs(seconds);
+            let line = date.at(at, Spoken::Http11);
             assert_eq!(line, format!("Date: {text}\r\n").as_bytes());
+            #[cfg(feature = "http2")]
+            for _ in 0..2 {
+                let mut field = Vec::new();
+                put_field(&mut field, b"date", text.as_bytes());
+                assert_eq!(date.at(at, Spoken::Http2), field);
+            }
         }
     }
 }

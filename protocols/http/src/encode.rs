@@ -1,12 +1,15 @@
-//! Bytes of replies: status lines, headers, and what ends a head.
+//! Bytes of replies: status and fields, and what ends a head.
 //!
-//! Writes into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
+//! The head of a reply is a status and fields until it is written ([`HeadOut`]): as lines of text for
+//! a client of HTTP/1, for one of HTTP/2 as fields of a block. Neither is read again. It goes into a
+//! [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
 use flatpath::memory::Buffer;
-use http::header::VARY;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::chars;
+#[cfg(feature = "http2")]
+use crate::h2::hpack;
 use crate::head::{RequestMeta, Spoken};
 
 /// How the body of a reply is delimited (RFC 9112 section 6.3).
@@ -77,8 +80,73 @@ impl Sink for Bounded<'_> {
     }
 }
 
+/// The head of a reply while it is written.
+pub(crate) struct HeadOut<'o, O: Sink> {
+    out: &'o mut O,
+    spoken: Spoken,
+}
+
+impl<'o, O: Sink> HeadOut<'o, O> {
+    /// Writes the status.
+    pub(crate) fn begin(out: &'o mut O, spoken: Spoken, status: StatusCode) -> Self {
+        match spoken {
+            Spoken::Http10 | Spoken::Http11 => status_line(out, status),
+            // RFC 8441 5: it opens the tunnel, and there is nothing to be switched.
+            #[cfg(feature = "http2")]
+            Spoken::Http2 if status == StatusCode::SWITCHING_PROTOCOLS => {
+                hpack::put_status(out, 200);
+            }
+            #[cfg(feature = "http2")]
+            Spoken::Http2 => hpack::put_status(out, status.as_u16()),
+        }
+        Self { out, spoken }
+    }
+
+    /// One field of a response. The caller vouches for name and value, here and below.
+    pub(crate) fn field(&mut self, name: &HeaderName, value: &HeaderValue) {
+        match self.spoken {
+            Spoken::Http10 | Spoken::Http11 => named_header(self.out, name, value),
+            #[cfg(feature = "http2")]
+            Spoken::Http2 => self.spelled(name.as_str().as_bytes(), value.as_bytes()),
+        }
+    }
+
+    /// One field whose name is spelled as text has it. Over HTTP/2 there is none that only a
+    /// connection means.
+    pub(crate) fn spelled(&mut self, name: &[u8], value: &[u8]) {
+        match self.spoken {
+            Spoken::Http10 | Spoken::Http11 => header(self.out, name, value),
+            #[cfg(feature = "http2")]
+            Spoken::Http2 if is_of_connection(name) => {}
+            #[cfg(feature = "http2")]
+            Spoken::Http2 => hpack::put_field(self.out, name, value),
+        }
+    }
+
+    /// `Content-Length`.
+    pub(crate) fn length(&mut self, length: u64) {
+        let mut digits = itoa::Buffer::new();
+        self.spelled(b"Content-Length", digits.format(length).as_bytes());
+    }
+}
+
+/// RFC 9113 8.2.2: "An endpoint MUST NOT generate an HTTP/2 message containing connection-specific
+/// header fields."
+#[cfg(feature = "http2")]
+pub(crate) fn is_of_connection(name: &[u8]) -> bool {
+    let spelled: &[u8] = match name.len() {
+        7 => b"upgrade",
+        10 if matches!(name[0], b'c' | b'C') => b"connection",
+        10 => b"keep-alive",
+        16 => b"proxy-connection",
+        17 => b"transfer-encoding",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(spelled)
+}
+
 /// The status line, its line end included.
-pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
+fn status_line(out: &mut impl Sink, status: StatusCode) {
     let line: &[u8] = match status.as_u16() {
         200 => b"HTTP/1.1 200 OK\r\n",
         206 => b"HTTP/1.1 206 Partial Content\r\n",
@@ -87,22 +155,6 @@ pub(crate) fn status_line(out: &mut impl Sink, status: StatusCode) {
         _ => return status_line_of(out, status),
     };
     out.put(line);
-}
-
-/// The status in a head.
-#[inline]
-pub(crate) fn status_of(head: &[u8]) -> u16 {
-    const STATUS_AT: usize = b"HTTP/1.1 ".len();
-    let digits = head.get(STATUS_AT..STATUS_AT + 3).unwrap_or_default();
-    let value = |sum, digit: &u8| sum * 10 + u16::from(digit.wrapping_sub(b'0'));
-    digits.iter().fold(0, value)
-}
-
-/// Bytes after a head.
-pub(crate) fn body_bytes_of(reply: &[u8]) -> usize {
-    const END: &[u8] = b"\r\n\r\n";
-    let head_bytes = memchr::memmem::find(reply, END).map(|at| at + END.len());
-    reply.len() - head_bytes.unwrap_or(reply.len())
 }
 
 fn status_line_of(out: &mut impl Sink, status: StatusCode) {
@@ -114,7 +166,7 @@ fn status_line_of(out: &mut impl Sink, status: StatusCode) {
     out.put(b"\r\n");
 }
 
-/// One header line. The caller vouches for name and value.
+/// One header line.
 pub(crate) fn header(out: &mut impl Sink, name: &[u8], value: &[u8]) {
     debug_assert!(
         is_header(name, value),
@@ -138,22 +190,6 @@ pub(crate) fn named_header(out: &mut impl Sink, name: &HeaderName, value: &Heade
             out.put(b"\r\n");
         }
     }
-}
-
-/// Writes a header line as those of all replies over HTTP/1 are spelled, `Content-Type` and not
-/// `content-type` as the http crate has it: for [`Reply::prebuilt`](crate::Reply::prebuilt). Names
-/// are the same in any case (RFC 9110 section 5.1); clients that compare them as they are exist.
-///
-/// ```
-/// use flatpath_http::header_line;
-/// use flatpath_http::http::header::{ETAG, HeaderValue};
-///
-/// let mut head = b"HTTP/1.1 304 Not Modified\r\n".to_vec();
-/// header_line(&mut head, &ETAG, &HeaderValue::from_static("\"x\""));
-/// assert!(head.ends_with(b"\r\nETag: \"x\"\r\n"));
-/// ```
-pub fn header_line(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    named_header(head, name, value);
 }
 
 /// How RFCs spell a name in small letters: the headers that most replies have, and those that do
@@ -202,68 +238,21 @@ fn put_spelled(out: &mut impl Sink, name: &[u8]) {
     }
 }
 
-/// Usual length of a header line that is added.
-const HEADER_BYTES_USUAL: usize = 64;
-
 /// So many bytes of a name are put at a time: nearly all names have fewer.
 const NAME_PIECE_BYTES: usize = 32;
 
 /// Whether name and value may stand in a head.
-pub(crate) fn is_header(name: &[u8], value: &[u8]) -> bool {
+fn is_header(name: &[u8], value: &[u8]) -> bool {
     chars::is_token_word(name) && chars::is_header_value(value)
 }
 
-/// A reply with these headers in place of those by the same names. `Vary` is there beside them,
-/// unless the same value is.
-pub(crate) fn amended(reply: &[u8], headers: &HeaderMap) -> Vec<u8> {
-    let end = reply.len() - body_bytes_of(reply);
-    let (head, body) = reply.split_at(end);
-    let head = head.strip_suffix(b"\r\n").unwrap_or(head);
-    let mut amended = Vec::with_capacity(reply.len() + headers.len() * HEADER_BYTES_USUAL);
-    for line in head.split_inclusive(|byte| *byte == b'\n') {
-        let name = line.split(|byte| *byte == b':').next();
-        let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
-        let is_replaced = name.is_some_and(|name| match name == VARY {
-            true => headers.get_all(VARY).iter().any(|it| is_line_of(line, it)),
-            false => headers.contains_key(name),
-        });
-        if !is_replaced {
-            amended.extend_from_slice(line);
-        }
-    }
-    for (name, value) in headers {
-        if !is_ours(name.as_str().as_bytes()) {
-            named_header(&mut amended, name, value);
-        }
-    }
-    amended.extend_from_slice(b"\r\n");
-    amended.extend_from_slice(body);
-    amended
-}
-
-/// Whether the line of a header has this value.
-fn is_line_of(line: &[u8], value: &HeaderValue) -> bool {
-    let own = line.splitn(2, |byte| *byte == b':').nth(1);
-    own.is_some_and(|own| own.trim_ascii().eq_ignore_ascii_case(value.as_bytes()))
-}
-
-/// `Content-Length`.
-pub(crate) fn length_header(out: &mut impl Sink, length: u64) {
-    out.put(b"Content-Length: ");
-    out.put(itoa::Buffer::new().format(length).as_bytes());
-    out.put(b"\r\n");
-}
-
-/// `Transfer-Encoding: chunked`.
-pub(crate) fn chunked_header(out: &mut impl Sink) {
-    out.put(b"Transfer-Encoding: chunked\r\n");
-}
-
-/// The end of every head: the date, whether the connection continues (RFC 9112 section 9.3), an
-/// empty line.
-pub(crate) fn end_of_head(out: &mut impl Sink, date_line: &[u8], request: RequestMeta) {
-    out.put(date_line);
+/// The end of every head: the date, and over HTTP/1 whether the connection continues (RFC 9112
+/// section 9.3) and an empty line.
+pub(crate) fn end_of_head(out: &mut impl Sink, date: &[u8], request: RequestMeta) {
+    out.put(date);
     out.put(match (request.keep_alive, request.spoken) {
+        #[cfg(feature = "http2")]
+        (_, Spoken::Http2) => return,
         (false, _) => b"Connection: close\r\n\r\n",
         (true, Spoken::Http11) => b"\r\n",
         (true, _) => b"Connection: keep-alive\r\n\r\n",
@@ -327,32 +316,6 @@ mod tests {
             status_line_of(&mut general, status);
             assert_eq!(short, general);
         }
-    }
-
-    #[test]
-    fn a_reply_is_amended_by_headers_in_place_of_its_own() {
-        let reply =
-            b"HTTP/1.1 200 OK\r\nVary: a\r\nx-a: 1\r\nX-A: 2\r\nvary: Origin\r\nX-B: 3\r\n\r\n\
-                      X-A: body\r\n\r\n";
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("x-a", "4"),
-            ("vary", "origin"),
-            ("x-c", "5"),
-            ("date", "no"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        let text = String::from_utf8(amended(reply, &headers)).expect("ASCII");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-        assert_eq!(body, "X-A: body\r\n\r\n");
-        let mut lines: Vec<_> = head.lines().collect();
-        assert_eq!(lines.remove(0), "HTTP/1.1 200 OK");
-        lines.sort_unstable();
-        assert_eq!(
-            lines,
-            ["Vary: a", "Vary: origin", "X-A: 4", "X-B: 3", "X-C: 5"]
-        );
     }
 
     #[test]

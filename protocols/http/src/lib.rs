@@ -231,6 +231,7 @@ mod body;
 mod date;
 mod encode;
 mod words;
+mod prebuilt;
 mod respond;
 mod message;
 mod names;
@@ -326,7 +327,6 @@ pub use closures::{HandlerService, HandlerState, Route};
 pub use deferred::{Deferred, Responder, ResponderClosed};
 pub use dots::without_dot_segments;
 pub use either::Either;
-pub use encode::header_line;
 pub use exchange::Exchange;
 pub use extract::{
     Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
@@ -363,6 +363,7 @@ pub use parameters::Parameters;
 #[cfg(feature = "json")]
 pub use path::{Path, PathRejection};
 pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
+pub use prebuilt::{PrebuiltHead, amend_headers};
 #[cfg(feature = "json")]
 pub use problem::Problem;
 pub use reply::{Disposition, Reply};

@@ -40,7 +40,7 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
         return connection.phase(Phase::Work);
     }
     let number = connection.session.take_number();
-    let reply = fault_reply(connection, fault);
+    let reply = fault_reply(connection, fault, RequestMeta::default());
     if connection.session.owed() > 1 {
         let reply = QueuedReply::Here(Box::new(reply));
         let spares = &mut connection.thread.reorder_buffers;
@@ -53,11 +53,12 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
 pub(crate) fn fault_reply<S: Service>(
     connection: &mut Connection<'_, S>,
     fault: Fault,
+    request: RequestMeta,
 ) -> Outgoing {
     let wall = connection.turn().wall();
     let ThreadState { scratch, date, .. } = &mut *connection.thread;
-    let request = RequestMeta::default();
-    let mut reply = Reply::new(Out::scratch(scratch), date.at(wall), request);
+    let date = date.at(wall, request.spoken);
+    let mut reply = Reply::new(Out::scratch(scratch), date, request);
     let response = (fault.status(), format!("{fault}\n")).into_response();
     let _answered = reply.response(response);
     reply.written()

@@ -18,10 +18,13 @@ use crate::deferred::Pending;
 use crate::encode::{self, ReplyFraming, Sink};
 use crate::file_body::FileBody;
 use crate::head::RequestMeta;
+#[cfg(feature = "http2")]
+use crate::head::Spoken;
 use crate::into_response::IntoResponse;
 use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
+use crate::prebuilt::{PrebuiltHead, amend_headers};
 use crate::respond;
 use crate::terms::Terms;
 use crate::upgrade;
@@ -115,36 +118,40 @@ impl Sink for Out<'_> {
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: Out<'a>,
-    date_line: &'a [u8],
+    date: &'a [u8],
     is_complete: bool,
+    /// Headers that each answer gets: few have any.
+    amendments: Option<Box<HeaderMap>>,
     reply: Outgoing,
 }
 
 impl<'a> Reply<'a> {
-    pub(crate) fn new(out: Out<'a>, date_line: &'a [u8], request: RequestMeta) -> Self {
+    pub(crate) fn new(out: Out<'a>, date: &'a [u8], request: RequestMeta) -> Self {
         Self {
             out,
-            date_line,
+            date,
             is_complete: false,
+            amendments: None,
             reply: Outgoing::new(0, OutgoingHead::Queued, request),
         }
     }
 
-    /// Answers with a head built before: status line and headers, each with its line end, framing
-    /// headers included, `Date`, `Connection` and the empty line not. The service vouches for it;
-    /// [`header_line`](crate::header_line) spells names as other replies do.
+    /// Answers with a head built before, and the body whose length that states.
     /// The body is shared and not copied when it is long, and left out of an answer to `HEAD`. It
     /// is the service's, whose bounds it is within: it is not charged to the memory of the server,
     /// and dropped on the network thread. Bytes with an owner whose drop may block are
     /// [`guarded`](flatpath::guarded) first.
-    pub fn prebuilt(&mut self, head: &[u8], body: &Bytes) -> Disposition<'static> {
-        debug_assert!(
-            head.ends_with(b"\r\n") && !head.ends_with(b"\r\n\r\n"),
-            "lines, no end"
-        );
+    pub fn prebuilt(&mut self, head: &PrebuiltHead, body: &Bytes) -> Disposition<'static> {
         self.roll_back();
-        self.out.put(head);
-        self.reply.status = encode::status_of(head);
+        let spoken = self.reply.request.spoken;
+        match &self.amendments {
+            None => self.out.put(head.written(spoken)),
+            Some(by) => {
+                let amended = head.amended(head.status(), by, head.length());
+                self.out.put(amended.written(spoken));
+            }
+        }
+        self.reply.status = head.status().as_u16();
         self.end_head();
         self.reply.is_charged = true;
         if !self.reply.request.is_head && !self.put_body(body) {
@@ -154,7 +161,7 @@ impl<'a> Reply<'a> {
     }
 
     /// The same with a body that is a file, which is sent as [`FileBody`] says.
-    pub fn prebuilt_file(&mut self, head: &[u8], body: FileBody) -> Disposition<'static> {
+    pub fn prebuilt_file(&mut self, head: &PrebuiltHead, body: FileBody) -> Disposition<'static> {
         let answered = self.prebuilt(head, &Bytes::new());
         if !self.reply.request.is_head && body.length() > 0 {
             self.reply.framing = ReplyFraming::Length(body.length());
@@ -172,6 +179,9 @@ impl<'a> Reply<'a> {
             self.reply.set_pending(pending);
         }
         let (mut parts, body) = response.into_parts();
+        if let Some(by) = &self.amendments {
+            amend_headers(&mut parts.headers, by);
+        }
         let request = self.reply.request;
         let head = respond::head(&mut self.out, &parts, &body, request);
         self.reply.status = head.status;
@@ -211,18 +221,17 @@ impl<'a> Reply<'a> {
         Disposition::Answered
     }
 
-    /// Puts these headers into the answer that was written, in place of those by the same names;
-    /// of `Vary` both count. Nothing without an answer. One that is [deferred](crate::Deferred) is
-    /// made elsewhere, without them.
+    /// Puts these headers into each answer that is written from now on, in place of those by the
+    /// same names; of `Vary` both count. So does what was put in before: it stays. An answer that is
+    /// [deferred](crate::Deferred) is made elsewhere, without them.
     ///
-    /// Cost: a copy of the answer's head, and of what of the body stands with it.
+    /// Cost: a copy of the headers; [`Reply::prebuilt`] writes its head anew.
     pub fn amend(&mut self, headers: &HeaderMap) {
-        if !self.is_complete || headers.is_empty() {
-            return;
+        let mut all = headers.clone();
+        if let Some(before) = self.amendments.take() {
+            amend_headers(&mut all, &before);
         }
-        self.out.leave_output();
-        let written = std::mem::take(self.out.scratch);
-        *self.out.scratch = encode::amended(&written, headers);
+        self.amendments = (!all.is_empty()).then(|| Box::new(all));
     }
 
     /// The length of the body of what was written: 0 for `HEAD`, and where it is not known.
@@ -263,13 +272,18 @@ impl<'a> Reply<'a> {
     }
 
     fn end_head(&mut self) {
-        encode::end_of_head(&mut self.out, self.date_line, self.reply.request);
+        encode::end_of_head(&mut self.out, self.date, self.reply.request);
         self.is_complete = true;
     }
 
     /// Puts a body after its head, if it is short or there is room. `false`: it goes with the
     /// reply.
     fn put_body(&mut self, body: &[u8]) -> bool {
+        #[cfg(feature = "http2")]
+        if self.reply.request.spoken == Spoken::Http2 {
+            // Its frames come after those of the head.
+            return body.is_empty();
+        }
         let is_copied = body.len() <= SHARED_COPY_BYTES_MAX;
         if body.len() <= INLINE_COPY_BYTES_MAX || is_copied && self.out.has_room(body.len()) {
             self.reply.body_bytes += body.len();
@@ -287,6 +301,7 @@ impl<'a> Reply<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(feature = "http2"))]
     use crate::head::Spoken;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
@@ -300,7 +315,9 @@ mod tests {
         is_head: true,
         ..META
     };
-    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n";
+    fn prebuilt_head() -> PrebuiltHead {
+        PrebuiltHead::new(StatusCode::OK, &HeaderMap::new(), Some(5))
+    }
 
     fn text(
         request: RequestMeta,
@@ -353,7 +370,7 @@ mod tests {
                 let body = Bytes::from(vec![b'x'; bytes]);
                 let mut out = Vec::new();
                 let mut reply = Reply::new(Out::scratch(&mut out), DATE, request);
-                let _answered = reply.prebuilt(HEAD, &body);
+                let _answered = reply.prebuilt(&prebuilt_head(), &body);
                 assert_eq!(reply.body_bytes(), expected as u64, "prebuilt");
                 let _answered = reply.response(Response::new(body.into()));
                 assert_eq!(reply.body_bytes(), expected as u64, "a response");
@@ -373,7 +390,7 @@ mod tests {
     #[test]
     fn a_panic_makes_the_answer_a_500_and_the_last_one() {
         let failed = text(META, |reply| {
-            let answered = reply.prebuilt(HEAD, &Bytes::from(vec![b'x'; 64 * 1024]));
+            let answered = reply.prebuilt(&prebuilt_head(), &Bytes::from(vec![b'x'; 64 * 1024]));
             reply.fail();
             answered
         });
@@ -385,9 +402,12 @@ mod tests {
     fn prebuilt_heads_are_dated_and_ended() {
         let hello = Bytes::from_static(b"hello");
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: D\r\n\r\n";
-        let plain = text(META, |reply| reply.prebuilt(HEAD, &hello));
+        let plain = text(META, |reply| reply.prebuilt(&prebuilt_head(), &hello));
         assert_eq!(plain, format!("{head}hello"));
-        assert_eq!(text(HEAD_META, |reply| reply.prebuilt(HEAD, &hello)), head);
+        assert_eq!(
+            text(HEAD_META, |reply| reply.prebuilt(&prebuilt_head(), &hello)),
+            head
+        );
     }
 
     #[test]
@@ -403,10 +423,13 @@ mod tests {
     fn prebuilt_answers_allocate_nothing() {
         let (mut out, body) = (Vec::with_capacity(1024), Bytes::from(vec![b'x'; 64 * 1024]));
         // The first clone makes them shared.
-        let _shared = body.clone();
+        let (_shared, head) = (body.clone(), prebuilt_head());
         let counted = allocation_counter::measure(|| {
             let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
-            assert!(matches!(reply.prebuilt(HEAD, &body), Disposition::Answered));
+            assert!(matches!(
+                reply.prebuilt(&head, &body),
+                Disposition::Answered
+            ));
             assert!(matches!(reply.written().body, Body::Bytes(_)));
         });
         assert_eq!(counted.count_total, 0, "{counted:?}");
@@ -425,8 +448,8 @@ mod tests {
         let mut scratch = b"left over".to_vec();
         let mut reply = Reply::new(Out::reserved(&mut buffer, &mut scratch), DATE, META);
         // The last answer counts.
-        let _answered = reply.prebuilt(HEAD, &Bytes::from_static(b"other"));
-        let _answered = reply.prebuilt(HEAD, &Bytes::from(vec![b'x'; body_bytes]));
+        let _answered = reply.prebuilt(&prebuilt_head(), &Bytes::from_static(b"other"));
+        let _answered = reply.prebuilt(&prebuilt_head(), &Bytes::from(vec![b'x'; body_bytes]));
         let reply = reply.written();
         let scratch = match &reply.head {
             OutgoingHead::Bytes(bytes) => bytes.as_slice(),
@@ -464,7 +487,7 @@ mod tests {
     fn a_reply_that_is_rolled_back_leaves_nothing() {
         let mut out = Vec::new();
         let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
-        let _answered = reply.prebuilt(HEAD, &Bytes::from_static(b"hello"));
+        let _answered = reply.prebuilt(&prebuilt_head(), &Bytes::from_static(b"hello"));
         reply.roll_back();
         assert_eq!(out, b"");
     }

@@ -3,7 +3,7 @@
 use http::response::Parts;
 use http::{StatusCode, header};
 
-use crate::encode::{self, ReplyFraming, Sink};
+use crate::encode::{self, HeadOut, ReplyFraming, Sink};
 use crate::head::{RequestMeta, Spoken};
 use crate::header_values::elements;
 use crate::message::Body;
@@ -18,7 +18,7 @@ pub(crate) struct WrittenHead {
     pub(crate) body: Option<ReplyFraming>,
 }
 
-/// Writes status line and headers, framing headers included, without what
+/// Writes status and headers, framing headers included, without what
 /// [`end_of_head`](encode::end_of_head) adds.
 pub(crate) fn head(
     out: &mut impl Sink,
@@ -33,13 +33,13 @@ pub(crate) fn head(
         }
         status => status,
     };
-    encode::status_line(out, status);
+    let mut head = HeadOut::begin(out, request.spoken, status);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        encode::header(out, b"Connection", b"Upgrade");
+        head.spelled(b"Connection", b"Upgrade");
     }
     for (name, value) in &parts.headers {
         if !encode::is_ours(name.as_str().as_bytes()) {
-            encode::named_header(out, name, value);
+            head.field(name, value);
         }
     }
     let length = match body {
@@ -60,8 +60,8 @@ pub(crate) fn head(
         (_, None) => Some(ReplyFraming::CloseDelimited),
     };
     match framing {
-        Some(ReplyFraming::Length(length)) => encode::length_header(out, length),
-        Some(ReplyFraming::Chunked) => encode::chunked_header(out),
+        Some(ReplyFraming::Length(length)) => head.length(length),
+        Some(ReplyFraming::Chunked) => head.spelled(b"Transfer-Encoding", b"chunked"),
         Some(ReplyFraming::CloseDelimited) | None => {}
     }
     let body = framing.filter(|_| !request.is_head && may_have_body(status));

@@ -22,7 +22,6 @@ pub(crate) use crate::due::Due;
 #[cfg(feature = "http2")]
 pub(crate) use crate::due::Http2Streams;
 #[cfg(feature = "http2")]
-use crate::h2::heads::Heads;
 #[cfg(feature = "http2")]
 use crate::h2::hpack::FieldList;
 use crate::head::Head;
@@ -262,7 +261,7 @@ impl<S: Service> ThreadState<S> {
     }
 }
 
-/// Scratch space for HTTP/2, and heads that come again.
+/// Scratch space for HTTP/2.
 #[cfg(feature = "http2")]
 #[derive(Default)]
 pub(crate) struct Http2Scratch {
@@ -272,7 +271,6 @@ pub(crate) struct Http2Scratch {
     pub(crate) fields: FieldList,
     /// One block.
     pub(crate) block: Vec<u8>,
-    pub(crate) heads: Heads,
 }
 
 /// What the next byte of input belongs to.

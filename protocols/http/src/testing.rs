@@ -175,8 +175,9 @@ fn written<'s>(
     answer: impl FnOnce(&mut Reply<'_>) -> Disposition<'s>,
 ) -> Option<Vec<u8>> {
     let (mut scratch, mut date) = (Vec::new(), DateLine::new());
-    let date_line = date.at(turn.wall());
-    let mut reply = Reply::new(Out::scratch(&mut scratch), date_line, RequestMeta::of(head));
+    let request = RequestMeta::of(head);
+    let date = date.at(turn.wall(), request.spoken);
+    let mut reply = Reply::new(Out::scratch(&mut scratch), date, request);
     if !matches!(answer(&mut reply), Disposition::Answered) {
         return None;
     }

@@ -4,15 +4,37 @@
 //! that to send them takes no memory either. None has a date, and after each a connection of HTTP/1
 //! ends.
 
+#[cfg(feature = "http2")]
+use http::StatusCode;
+
+#[cfg(feature = "http2")]
+use crate::encode::HeadOut;
+#[cfg(feature = "http2")]
+use crate::head::Spoken;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Words {
     pub(crate) status: u16,
     /// Names and values, without what only a connection means.
+    #[cfg_attr(not(feature = "http2"), allow(dead_code, reason = "the text has them"))]
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) body: &'static str,
     /// All of it over HTTP/1.
     pub(crate) text: &'static str,
+}
+
+#[cfg(feature = "http2")]
+impl Words {
+    /// The head as a block.
+    pub(crate) fn put_block(&self, out: &mut Vec<u8>) {
+        let status = StatusCode::from_u16(self.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut head = HeadOut::begin(out, Spoken::Http2, status);
+        for (name, value) in self.fields {
+            head.spelled(name.as_bytes(), value.as_bytes());
+        }
+    }
 }
 
 macro_rules! words {
@@ -61,9 +83,9 @@ pub(crate) const FAILURE: &Words = words!(
 
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
-
     use super::*;
+    #[cfg(not(feature = "http2"))]
+    use http::StatusCode;
 
     #[test]
     fn constant_words_are_whole_replies() {

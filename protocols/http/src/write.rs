@@ -510,9 +510,9 @@ fn queue_open<S: Service>(
     mut head: Buffer,
 ) -> usize {
     let wall = connection.turn().wall();
-    let date_line = connection.thread.date.at(wall);
+    let date = connection.thread.date.at(wall, reply.request.spoken);
     let mut out = Bounded::new(&mut head);
-    encode::end_of_head(&mut out, date_line, reply.request);
+    encode::end_of_head(&mut out, date, reply.request);
     debug_assert!(out.fits(0), "the worker left room for the end of the head");
     let appended = match reply.body.as_bytes() {
         Some(body) if body.len() <= head.room() => head.append(body),

@@ -29,6 +29,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use flatpath_http::PrebuiltHead;
 use flatpath_http::header_values::AcceptEncoding;
 use http::HeaderValue;
 use quick_cache::{Equivalent, Weighter, unsync};
@@ -54,9 +55,9 @@ pub(crate) struct NewEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct Prebuilt {
     /// The head of the 200, or of the 404.
-    pub(crate) found: Box<[u8]>,
+    pub(crate) found: PrebuiltHead,
     /// The head of the 304.
-    pub(crate) not_modified: Box<[u8]>,
+    pub(crate) not_modified: PrebuiltHead,
     pub(crate) content: Content,
     pub(crate) parts: Parts,
     /// `None`: nothing is there. Neither conditions nor ranges are looked at then (RFC 9110,
@@ -132,7 +133,7 @@ impl Weighter<Key, Rc<Entry>> for ByBytes {
         let paths: usize = answer.checks.iter().map(FreshnessCheck::path_bytes).sum();
         let tag = answer.validators.as_ref().and_then(|it| it.tag.as_ref());
         let tag = tag.map_or(0, HeaderValue::len);
-        let heads = answer.found.len() + answer.not_modified.len();
+        let heads = answer.found.bytes() + answer.not_modified.bytes();
         let lists = heads + answer.content.weight() + tag + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
         let bytes = fixed + size_of_val(&*answer.checks) + key.target.len() + lists;
@@ -236,6 +237,7 @@ mod tests {
     use crate::siblings::Forms;
     use crate::stat::Locality;
     use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
     use std::collections::HashMap;
     use std::fs;
     use std::time::Instant;
@@ -250,6 +252,10 @@ mod tests {
         now_ns: u64,
         home_version: u64,
         writes: u64,
+    }
+
+    fn head(status: StatusCode) -> PrebuiltHead {
+        PrebuiltHead::new(status, &HeaderMap::new(), None)
     }
 
     /// A cache over a root with one file, whose state every entry is about.
@@ -282,8 +288,8 @@ mod tests {
                 target: target.as_bytes().into(),
                 preference: AcceptEncoding::PLAIN,
                 answer: Prebuilt {
-                    found: (*b"head").into(),
-                    not_modified: (*b"not modified").into(),
+                    found: head(StatusCode::OK),
+                    not_modified: head(StatusCode::NOT_MODIFIED),
                     content: Content::Bytes(Bytes::copy_from_slice(body.as_bytes())),
                     parts: Parts::All,
                     validators: Some(Validators {

@@ -20,17 +20,16 @@ use bytes::Bytes;
 use flatpath::files::{FileRange, SentFile};
 use flatpath::housekeeper::{Next, Task};
 use flatpath::lock::Lock;
-use flatpath_http::{Disposition, FileBody, Head, KnownHeader, Reply};
+use flatpath_http::{Disposition, FileBody, Head, KnownHeader, PrebuiltHead, Reply};
+use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::cache::Prebuilt;
 use crate::conditional::Verdict;
 use crate::content::{Multipart, fresh_boundary, slice};
 use crate::limits::CACHE_FILE_BYTES_MAX;
 use crate::range::{Part, Ranges};
-use crate::responses::{of_each_form, unsatisfiable};
-
-/// The status line of a prebuilt head of a 200.
-pub(crate) const STATUS_LINE: &str = "HTTP/1.1 200 OK\r\n";
+use crate::responses::{of_each_form, unsatisfiable, visible};
 
 /// How long a file stays open without a request for it, or twice as long.
 const UNASKED_MAX: Duration = Duration::from_secs(10);
@@ -198,8 +197,7 @@ impl Prebuilt {
     /// A 206 with one part; `None`: that is for a worker.
     fn send_one(&self, part: Part, reply: &mut Reply<'_>) -> Option<Disposition<'static>> {
         let range = part.content_range(self.content.bytes());
-        let of_part = format!("Content-Range: {range}\r\n");
-        let head = partial_head(&[self.headers()?, of_part.as_bytes()], part.length());
+        let head = self.partial_head(header::CONTENT_RANGE, visible(range), part.length());
         Some(match &self.content {
             Content::Bytes(bytes) => reply.prebuilt(&head, &slice(bytes, part)),
             Content::File { file, .. } => {
@@ -210,8 +208,7 @@ impl Prebuilt {
 
     /// A 206 with several; `None`: that is for a worker.
     fn send_several(&self, parts: &[Part], reply: &mut Reply<'_>) -> Option<Disposition<'static>> {
-        let headers = self.headers()?;
-        let (before, media, after) = around_value(headers, b"Content-Type: ")?;
+        let media = self.found.value(&header::CONTENT_TYPE)?;
         let boundary = fresh_boundary();
         let multipart = Multipart {
             parts,
@@ -219,8 +216,10 @@ impl Prebuilt {
             media: std::str::from_utf8(media).ok()?,
             boundary: &boundary,
         };
-        let own = multipart.media();
-        let head = |length| partial_head(&[before, own.as_bytes(), after], length);
+        let head = |length| {
+            let own = visible(multipart.media());
+            self.partial_head(header::CONTENT_TYPE, own, length)
+        };
         Some(match &self.content {
             Content::Bytes(bytes) => {
                 let body = multipart.of_bytes(bytes);
@@ -233,40 +232,12 @@ impl Prebuilt {
         })
     }
 
-    /// The headers of the 200 but its length, which is the last.
-    fn headers(&self) -> Option<&[u8]> {
-        let length_line = format!("Content-Length: {}\r\n", self.content.bytes());
-        let headers = self.found.strip_prefix(STATUS_LINE.as_bytes())?;
-        headers.strip_suffix(length_line.as_bytes())
+    /// The head of a 206 with this header in place of its own, and a body of that length.
+    fn partial_head(&self, name: HeaderName, value: HeaderValue, length: u64) -> PrebuiltHead {
+        let by = HeaderMap::from_iter([(name, value)]);
+        self.found
+            .amended(StatusCode::PARTIAL_CONTENT, &by, Some(length))
     }
-}
-
-/// The head of a 206 with these headers and a body of that length.
-fn partial_head(headers: &[&[u8]], length: u64) -> Vec<u8> {
-    let length_line = format!("Content-Length: {length}\r\n");
-    let status_line: &[u8] = b"HTTP/1.1 206 Partial Content\r\n";
-    [status_line, &headers.concat(), length_line.as_bytes()].concat()
-}
-
-/// The value of the only line that begins so, with what stands before it and after it.
-fn around_value<'a>(lines: &'a [u8], begin: &[u8]) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
-    let mut at = 0;
-    let mut found = None;
-    for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        if line.starts_with(begin) {
-            let value = at + begin.len()..at + line.trim_ascii_end().len();
-            if found.replace(value).is_some() {
-                return None;
-            }
-        }
-        at += line.len();
-    }
-    let value = found?;
-    Some((
-        &lines[..value.start],
-        &lines[value.clone()],
-        &lines[value.end..],
-    ))
 }
 
 /// A file that is asked for; `None`: it was closed, and a worker opens it anew.

@@ -13,9 +13,9 @@ use std::cell::Cell;
 use http::Version;
 use httparse::Header;
 
-use super::heads::is_of_connection;
 use super::hpack::{Field, FieldList};
 use crate::chars;
+use crate::encode::is_of_connection;
 use crate::fault::Fault;
 use crate::framing;
 use crate::head::Head;
@@ -113,6 +113,11 @@ impl<'l> Asked<'l> {
             is_known && is_path && self.scheme.is_some()
         };
         is_right.then_some(())
+    }
+
+    /// Whether its reply has no body.
+    pub(super) fn is_head(&self) -> bool {
+        self.method == "HEAD"
     }
 
     /// Whether it asks for a tunnel.

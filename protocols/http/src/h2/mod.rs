@@ -3,7 +3,7 @@
 //! ```text
 //! input ─► core: frames ─► hpack: a head ─► fields ─► request ─► inline service ─► send
 //!            │     └─► data ─► (body) ─► job ─► worker ─► finished ────────────────┤
-//!            └── out ◄── heads: a block, data as the windows and the output have room ┘
+//!            └── out ◄── a block as it is, data as the windows and the output have room ─┘
 //! ```
 //!
 //! A connection speaks it when its first bytes are the preface (RFC 9113 section 3.4), which a
@@ -20,7 +20,6 @@
 //! | `priority`  | whose reply is sent first                                         | no       |
 //! | `core`      | who may say what when, windows, goodbyes                          | no       |
 //! | `fields`    | the head that a request's fields are                              | no       |
-//! | `heads`     | the fields that a reply's head is                                 | no       |
 //! | `bounds`    | windows, buffers, how many of what                                | no       |
 //! | `account`   | the charge for what a connection holds                            |          |
 //! | `link`      | a connection beside its core                                      | yes      |
@@ -49,7 +48,6 @@ mod patience;
 mod priority;
 mod core;
 mod fields;
-pub(crate) mod heads;
 mod bounds;
 mod account;
 mod link;

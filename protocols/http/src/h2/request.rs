@@ -55,6 +55,7 @@ pub(super) fn serve<S: Service>(
         Err(_) if list.is_over() => Asked::default(),
         Err(_) => return Err(Code::Protocol),
     };
+    stream.is_head = asked.is_head();
     let served = match list.is_over() {
         true => Err(Fault::HeadersTooLong.into()),
         false => stream.take_asked(connection, &asked, (list, cookies)),

@@ -16,7 +16,6 @@ use flatpath::{Job, Stall};
 use http::StatusCode;
 
 use super::bounds::UNHELD_BYTES_MAX;
-use super::heads::{self, Heads};
 use super::link::Link;
 use super::stream::{Home, Stream};
 use super::wire::{self, Code};
@@ -24,11 +23,12 @@ use crate::encode::{self, Bounded, ReplyFraming};
 use crate::exchange::State;
 use crate::fault::Fault;
 use crate::feed::{Fed, Receiver};
+use crate::head::Spoken;
 use crate::limits::SCRATCH_KEPT_MAX;
 use crate::message::Body;
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::service::Service;
-use crate::state::{Connection, Http};
+use crate::state::Http;
 use crate::tunnel::TunnelEnd;
 use crate::upgrade::Next;
 use crate::words::REFUSAL;
@@ -113,7 +113,7 @@ impl<S: Service> Stream<S> {
             };
         }
         let is_charged = match &mut reply.body {
-            Body::Bytes(bytes) if bytes.len() <= UNHELD_BYTES_MAX => {
+            Body::Bytes(bytes) if !reply.is_charged && bytes.len() <= UNHELD_BYTES_MAX => {
                 *bytes = flatpath::guarded(std::mem::take(bytes));
                 true
             }
@@ -215,19 +215,15 @@ impl<S: Service> Stream<S> {
         } else if (100..200).contains(&status) {
             return self.reset(connection, Code::Internal);
         }
-        let Some((block, rest)) = block(connection, &mut reply, tunnel.is_some()) else {
-            debug_assert!(false, "heads are well-formed");
-            return self.reset(connection, Code::Internal);
-        };
         write::count_reply(connection, status);
         self.sent.status = status;
         if let Some(record) = &mut self.record {
             record.named(reply.request_id());
         }
         let body = std::mem::take(&mut reply.body);
-        let is_end = rest.is_empty() && matches!(body, Body::Empty) && !has_more;
-        wire::put_block(&mut connection.core.out, self.flow.id, &block, is_end);
-        connection.thread.h2.block = block;
+        let has_body = reply.body_bytes > 0 || !matches!(body, Body::Empty) || has_more;
+        let is_end = self.is_head || !has_body;
+        let rest = put_head(connection, self.flow.id, &mut reply, is_end);
         self.sent.is_complete = is_end;
         let (front, source) = match body {
             Body::Bytes(bytes) => (bytes, Source::End),
@@ -427,47 +423,47 @@ impl<S: Service> Stream<S> {
     }
 }
 
-/// The head of a reply as a block, as it is or is made, and what of the body stands with it.
-fn block<S: Service>(
-    connection: &mut Connection<'_, S>,
+/// Sends the head of a reply, and takes what of the body stands with it.
+fn put_head<S: Service>(
+    connection: &mut Link<'_, '_, S>,
+    stream: u32,
     reply: &mut Outgoing,
-    opens_tunnel: bool,
-) -> Option<(Vec<u8>, Bytes)> {
-    let mut block = std::mem::take(&mut connection.thread.h2.block);
-    block.clear();
-    let heads = &mut connection.thread.h2.heads;
-    let mut put = |text: &[u8]| {
-        let end = heads::end_of(text)?;
-        match opens_tunnel {
-            true => Heads::put_tunnel(&text[..end], &mut block)?,
-            false => heads.put_block(&text[..end], &mut block)?,
+    is_end: bool,
+) -> Bytes {
+    let out = &mut connection.core.out;
+    match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
+        OutgoingHead::Queued => {
+            debug_assert!(false, "no reply is sent twice");
+            Bytes::new()
         }
-        Some(end)
-    };
-    let rest = match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
-        OutgoingHead::Queued => return None,
         OutgoingHead::Words(words) => {
-            put(words.text.as_bytes())?;
-            Bytes::from_static(words.body.as_bytes())
+            let block = &mut connection.connection.thread.h2.block;
+            block.clear();
+            words.put_block(block);
+            wire::put_block(out, stream, block, is_end);
+            match is_end {
+                true => Bytes::new(),
+                false => Bytes::from_static(words.body.as_bytes()),
+            }
         }
-        OutgoingHead::Bytes(mut head) => {
-            let end = put(&head)?;
-            let rest = Bytes::copy_from_slice(&head[end..]);
-            if head.capacity() <= SCRATCH_KEPT_MAX {
-                head.clear();
-                connection.thread.scratch = head;
+        OutgoingHead::Bytes(mut bytes) => {
+            let (block, rest) = bytes.split_at(bytes.len() - reply.body_bytes);
+            wire::put_block(out, stream, block, is_end);
+            let rest = Bytes::copy_from_slice(rest);
+            if bytes.capacity() <= SCRATCH_KEPT_MAX {
+                bytes.clear();
+                connection.thread.scratch = bytes;
             }
             rest
         }
-        OutgoingHead::Open(mut head) => {
-            let wall = connection.io.turn().wall();
-            let date_line = connection.thread.date.at(wall);
-            let mut out = Bounded::new(&mut head);
-            encode::end_of_head(&mut out, date_line, reply.request);
-            debug_assert!(out.fits(0), "the worker left room for the end of the head");
-            put(head.filled())?;
+        OutgoingHead::Open(mut block) => {
+            let wall = connection.connection.io.turn().wall();
+            let date = &mut connection.connection.thread.date;
+            let mut end = Bounded::new(&mut block);
+            encode::end_of_head(&mut end, date.at(wall, Spoken::Http2), reply.request);
+            debug_assert!(end.fits(0), "the worker left room for the end of the head");
+            wire::put_block(out, stream, block.filled(), is_end);
             Bytes::new()
         }
-    };
-    Some((block, rest))
+    }
 }

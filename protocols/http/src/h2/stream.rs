@@ -25,6 +25,7 @@ use super::tunnel::Tunneled;
 use super::wire::Code;
 use crate::client_watch::Watched;
 use crate::fault::Fault;
+use crate::head::{RequestMeta, Spoken};
 use crate::message::Response;
 use crate::outgoing::Outgoing;
 use crate::pending_body::{BodyMode, PendingBody};
@@ -46,6 +47,8 @@ pub(crate) struct Stream<S: Service> {
     pub(super) tunneled: Option<Box<Tunneled>>,
     pub(super) job: Home<S>,
     pub(super) sending: Option<Sending>,
+    /// The method is `HEAD`: no reply has a body.
+    pub(super) is_head: bool,
     /// Nothing more is sent or taken.
     pub(super) is_cut: bool,
     /// It was this side that has reset it.
@@ -91,6 +94,7 @@ impl<S: Service> Stream<S> {
             tunneled: None,
             job: Home::Nothing,
             sending: None,
+            is_head: false,
             is_cut: false,
             is_refused: false,
             record: None,
@@ -349,7 +353,12 @@ impl<S: Service> Stream<S> {
             return self.reset(connection, Code::Cancel);
         }
         self.drop_body(connection);
-        let reply = refuse::fault_reply(connection, fault);
+        let request = RequestMeta {
+            is_head: self.is_head,
+            spoken: Spoken::Http2,
+            keep_alive: true,
+        };
+        let reply = refuse::fault_reply(connection, fault, request);
         self.reply(connection, reply);
     }
 

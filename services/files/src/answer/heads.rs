@@ -1,7 +1,7 @@
 //! The heads of answers with a file: their headers, and those of them that a 304 or a 412 keeps.
 
 use flatpath_http::header_values::ContentCoding;
-use flatpath_http::{Body, Response, header_line};
+use flatpath_http::{Body, Response};
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -10,9 +10,6 @@ use crate::conditional::{Validators, Verdict};
 use crate::media;
 use crate::responses::{ACCEPT_RANGES, VARY, status_text};
 use crate::target::name_of;
-
-/// Usual size of the head of an answer.
-const HEAD_BYTES: usize = 512;
 
 /// The headers of a 200 with this file, which are also those that a 304 chooses from.
 pub(super) fn file_headers(
@@ -64,29 +61,6 @@ fn without_content(headers: &HeaderMap) -> HeaderMap {
     let kept = kept_headers(headers);
     kept.map(|(name, value)| (name.clone(), value.clone()))
         .collect()
-}
-
-/// Status line and headers as they go over the wire, but for what the protocol adds at the end.
-pub(super) fn prebuilt<'a>(
-    status: StatusCode,
-    headers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
-    length: Option<u64>,
-) -> Box<[u8]> {
-    // A string that is kept in the cache is cut to its length.
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    let reason = status.canonical_reason().unwrap_or_default();
-    for piece in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
-        head.extend_from_slice(piece.as_bytes());
-    }
-    for (name, value) in headers {
-        header_line(&mut head, name, value);
-    }
-    if let Some(length) = length {
-        head.extend_from_slice(b"Content-Length: ");
-        head.extend_from_slice(length.to_string().as_bytes());
-        head.extend_from_slice(b"\r\n");
-    }
-    head.into()
 }
 
 pub(super) fn precondition_failed(headers: &HeaderMap) -> Response {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use flatpath::files::SentFile;
-use flatpath_http::{Body, Response};
+use flatpath_http::{Body, PrebuiltHead, Response};
 use http::StatusCode;
 use http::header::HeaderMap;
 
-use super::heads::{kept_headers, prebuilt};
+use super::heads::kept_headers;
 use super::{Answerer, Asked, Chosen};
 use crate::cache::{NewEntry, Prebuilt};
 use crate::conditional::Validators;
@@ -85,13 +85,14 @@ impl Answerer<'_> {
             [] => Box::default(),
             seen => FreshnessCheck::of_direct(self.root, seen)?,
         };
-        let headers = response.headers().iter();
+        let headers = response.headers();
         Some(NewEntry {
             target: visit.request.uri().path().as_bytes().into(),
             preference: self.asked(visit).preference,
             answer: Prebuilt {
-                found: prebuilt(response.status(), headers, Some(page.len() as u64)),
-                not_modified: Box::default(),
+                found: PrebuiltHead::new(response.status(), headers, Some(page.len() as u64)),
+                // It has no conditions.
+                not_modified: PrebuiltHead::new(StatusCode::NOT_MODIFIED, [], None),
                 content: Content::Bytes(Bytes::from_static(page)),
                 parts: Parts::None,
                 validators: None,
@@ -147,8 +148,12 @@ impl Answerer<'_> {
             target: asked.visit.request.uri().path().as_bytes().into(),
             preference: asked.preference,
             answer: Prebuilt {
-                found: prebuilt(StatusCode::OK, headers.iter(), Some(content.bytes())),
-                not_modified: prebuilt(StatusCode::NOT_MODIFIED, kept_headers(headers), None),
+                found: PrebuiltHead::new(StatusCode::OK, headers, Some(content.bytes())),
+                not_modified: PrebuiltHead::new(
+                    StatusCode::NOT_MODIFIED,
+                    kept_headers(headers),
+                    None,
+                ),
                 content,
                 parts: match asked.visit.has_rules {
                     true => Parts::Own,

@@ -7,6 +7,8 @@
 //! letters, digits and the usual marks are but a few; a short loop for others. Encoding is a look
 //! into a table for each byte.
 
+use crate::encode::Sink;
+
 /// Bits of the code of each byte.
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
@@ -147,16 +149,22 @@ pub(super) fn encoded_bytes(text: &[u8]) -> usize {
     bits.sum::<usize>().div_ceil(8)
 }
 
-/// Appends the code of a string.
-pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
+/// Writes the code of a string.
+pub(super) fn encode(text: &[u8], out: &mut impl Sink) {
     let (mut bits, mut count) = (0u64, 0usize);
+    let (mut piece, mut filled) = ([0; PIECE_BYTES], 0);
     for byte in text {
         let length = usize::from(LENGTHS[*byte as usize]);
         bits = bits << length | u64::from(CODE.codes[*byte as usize]);
         count += length;
         if count >= 32 {
             count -= 32;
-            out.extend_from_slice(&((bits >> count) as u32).to_be_bytes());
+            piece[filled..filled + 4].copy_from_slice(&((bits >> count) as u32).to_be_bytes());
+            filled += 4;
+        }
+        if filled == PIECE_BYTES {
+            out.put(&piece);
+            filled = 0;
         }
     }
     // The end's code is of ones.
@@ -165,9 +173,14 @@ pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
     count += padding;
     while count > 0 {
         count -= 8;
-        out.push((bits >> count) as u8);
+        piece[filled] = (bits >> count) as u8;
+        filled += 1;
     }
+    out.put(&piece[..filled]);
 }
+
+/// So many bytes of a code are written at a time: room for the rest of one is among them.
+const PIECE_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {

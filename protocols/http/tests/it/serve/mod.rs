@@ -1,6 +1,7 @@
 //! The protocol in a real server, on every driver: what clients get, byte for byte.
 
 mod admission;
+mod alike;
 mod bodies;
 mod deadlines;
 mod deferred;
