@@ -3,8 +3,8 @@
 //! For each of them one promise holds: an address may have all that no other wants, and a newcomer
 //! whose address has little is served within a bound, however long the first one keeps what it has.
 //! How depends on whether what is held can be taken back: a stream can be ended, a handler that
-//! waits cannot. A new bound that clients can fill belongs here; `e2e/tests/engine/by_address.rs` tries
-//! every entry.
+//! waits cannot. A new bound that clients can fill belongs here; `e2e/tests/engine/by_address.rs`
+//! tries every entry.
 //!
 //! Does not: count anything. The counts are in `address_limit.rs`, `admission.rs`, `turns.rs` and,
 //! for uploads, in the service for files.

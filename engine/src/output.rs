@@ -14,29 +14,22 @@
 //!
 //! Cost: O(1) per write, plus the copy.
 
+mod taking;
 mod to_memory;
 mod window;
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment, SendList};
+use flatpath_driver::{FileRange, SEGMENTS_MAX, Segment};
 use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::error::NoRoom;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
+pub(crate) use self::taking::Taken;
 pub(crate) use self::window::{Awaited, first_read};
-use self::window::{FILE_PART_BYTES, FILE_WINDOW_BYTES, Window};
-
-/// Bytes of a file that one send carries, where more is left than a window. Where TCP paces (bbr),
-/// 2 MiB in one send cost up to a third more, by its timers; with cubic they cost a tenth less.
-/// What is no more than a window goes at once: most of it waits in the socket while its client
-/// wakes up.
-const FILE_SEND_BYTES: u64 = 16 * FILE_PART_BYTES;
-
-/// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
-const SEGMENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+use self::window::{FILE_WINDOW_BYTES, Window};
 
 /// See the module.
 #[derive(Default)]
@@ -44,7 +37,7 @@ pub(crate) struct Output {
     segments: VecDeque<Segment>,
     tail: Option<Buffer>,
     waiting_bytes: usize,
-    /// Fits: a send has few segments, each of [`SEGMENT_BYTES_MAX`].
+    /// Fits: a send has few segments, each of `SEGMENT_BYTES_MAX` (`taking.rs`).
     in_flight_bytes: u32,
     /// See `sent_bytes`; below 0 for as long as the first record is on its way.
     sent_bytes: u64,
@@ -64,20 +57,6 @@ pub(crate) enum Width {
     Leaving,
     /// The same, until the send that has begun since is over.
     LeavesNext,
-}
-
-/// The outcome of [`Output::take`].
-#[derive(Debug)]
-#[must_use = "what is to be asked for is not in the list"]
-pub(crate) enum Taken {
-    /// The list has the next send, which begins with a part of a file or has it after what is in
-    /// memory, if it has one.
-    Next { has_file: bool },
-    /// Nothing was taken: it is to be known first whether this, which comes next, is at hand
-    /// ([`Output::is_at_hand`]).
-    Asks(FileRange),
-    /// Nothing was taken: a worker reads what comes next.
-    Reading,
 }
 
 impl Output {
@@ -241,75 +220,6 @@ impl Output {
         }
     }
 
-    /// Adds the next send to an empty list: as many segments as one send carries, and of a file a
-    /// part, with what is in memory before it.
-    pub(crate) fn take(&mut self, list: &mut SendList) -> Taken {
-        if self.segments.is_empty() {
-            // The common case: one reply in one buffer, no queue.
-            if let Some(buffer) = self.tail.take() {
-                self.in_flight_bytes += small(buffer.filled().len());
-                let pushed = list.push(whole(buffer));
-                debug_assert!(pushed.is_ok(), "an empty list has room");
-            }
-            return Taken::Next { has_file: false };
-        }
-        self.seal();
-        let (has_file, mut at_hand) = match self.at_hand() {
-            Ok(bytes) => (
-                bytes.is_some(),
-                bytes.unwrap_or(0).min(self.file_send_bytes()),
-            ),
-            Err(first) => return first,
-        };
-        while let Some(segment) = self.segments.pop_front() {
-            let most = match segment {
-                Segment::File(_) => at_hand,
-                _ => SEGMENT_BYTES_MAX,
-            };
-            let (taken, left) = segment.cut(most);
-            if let Segment::File(range) = &taken {
-                at_hand -= range.bytes();
-                self.window.took(range.bytes(), left.is_none());
-            }
-            let bytes = taken.len();
-            if let Err(back) = list.push(taken) {
-                left.into_iter().for_each(|it| self.segments.push_front(it));
-                self.segments.push_front(back);
-                break;
-            }
-            self.waiting_bytes -= bytes;
-            self.in_flight_bytes += small(bytes);
-            if let Some(left) = left {
-                self.segments.push_front(left);
-                break;
-            }
-        }
-        Taken::Next { has_file }
-    }
-
-    /// How much of the first file one send carries at most.
-    fn file_send_bytes(&self) -> u64 {
-        match self.first_file() {
-            Some(range) if range.bytes() > FILE_WINDOW_BYTES => FILE_SEND_BYTES,
-            _ => FILE_WINDOW_BYTES,
-        }
-    }
-
-    /// How much is at hand of the first file among what the next send takes, if it has one.
-    ///
-    /// # Errors
-    /// What is to be known first, or is awaited.
-    pub(crate) fn at_hand(&self) -> Result<Option<u64>, Taken> {
-        if let Some(window) = self.unasked() {
-            return Err(Taken::Asks(window));
-        }
-        match (self.first_file(), self.window.at_hand()) {
-            (None, _) => Ok(None),
-            (Some(range), Some(bytes)) => Ok(Some(range.bytes().min(bytes))),
-            (Some(_), None) => Err(Taken::Reading),
-        }
-    }
-
     /// The first file that the next send reaches.
     fn first_file(&self) -> Option<&FileRange> {
         let mut first = self.segments.iter().take(SEGMENTS_MAX);
@@ -469,6 +379,7 @@ pub(crate) fn whole(buffer: Buffer) -> Segment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flatpath_driver::SendList;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
     fn pool(budget_bytes: usize) -> Pool {

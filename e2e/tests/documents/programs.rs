@@ -1,6 +1,6 @@
 //! The Rust programs of README and the book, which `cargo test` compiles and runs as it does the
-//! examples of any crate. What the tests here share is in `flatpath-testkit`, but for what names the
-//! server's library: [`choice`].
+//! examples of any crate. What the tests here share is in `flatpath-testkit`, but for what names
+//! the server's library: [`choice`].
 #![forbid(unsafe_code)]
 #![cfg_attr(
     doctest,

@@ -64,9 +64,10 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use flatpath_driver::{FileRange, SentFile};
+    use flatpath_driver::{FileRange, SendList, SentFile};
 
-    use super::super::{FILE_SEND_BYTES, FILE_WINDOW_BYTES, SendList, Taken};
+    use super::super::taking::FILE_SEND_BYTES;
+    use super::super::{FILE_WINDOW_BYTES, Taken};
     use super::*;
 
     /// A file of which all is at hand.

@@ -60,6 +60,10 @@ impl Files {
         let mut questions = Questions::of(&home.owners, request);
         loop {
             let decision = run(self, request, (stay, questions.asker()), scope);
+            // Nearly everywhere no owner is to be asked, and the answer is moved no more.
+            if !questions.asker().has_others() && !scope.is_parked() {
+                return decision;
+            }
             let next = match decision {
                 UploadDecision::Response(response) if !scope.is_parked() => {
                     questions.next(response, request, scope)
