@@ -1,8 +1,8 @@
 //! Bytes of replies: status and fields, and what ends a head.
 //!
-//! The head of a reply is a status and fields until it is written ([`HeadOut`]): as lines of text for
-//! a client of HTTP/1, for one of HTTP/2 as fields of a block. Neither is read again. It goes into a
-//! [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
+//! The head of a reply is a status and fields until it is written ([`HeadOut`]): as lines of text
+//! for a client of HTTP/1, for one of HTTP/2 as fields of a block. Neither is read again. It goes
+//! into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
 use flatpath::memory::Buffer;
 use http::{HeaderName, HeaderValue, StatusCode};

@@ -3,7 +3,7 @@
 //! The text of HTTP/1 is there from the beginning, with the places of its fields, so that none
 //! is looked for. The block of HTTP/2 is made of these when it is asked for first.
 //!
-//! Cost: to send one is a copy of its bytes; two words and a half for each field.
+//! Cost: to send one is a copy of its bytes. It holds both forms, and twelve bytes for each field.
 
 #[cfg(feature = "http2")]
 use std::sync::OnceLock;
@@ -73,15 +73,18 @@ impl PrebuiltHead {
     pub fn amended(&self, status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> Self {
         let mut lines = Lines::begin(status);
         for (name, value) in self.fields() {
-            let mut by = headers.iter().filter(|(by, _)| is_same(by, name));
-            let is_replaced =
-                by.any(|(name, by)| *name != VARY || by.as_bytes().eq_ignore_ascii_case(value));
-            if !is_replaced {
+            let mut replaced = headers.keys().filter(|by| **by != VARY);
+            if !replaced.any(|by| is_same(by, name)) {
                 lines.put_spelled(name, value);
             }
         }
         for (name, value) in headers {
-            lines.put(name, value);
+            let is_this = |(own, it): (&[u8], &[u8])| {
+                is_same(&VARY, own) && it.eq_ignore_ascii_case(value.as_bytes())
+            };
+            if *name != VARY || !self.fields().any(is_this) {
+                lines.put(name, value);
+            }
         }
         lines.end(status, length)
     }
@@ -307,8 +310,8 @@ mod tests {
         lines.sort_unstable();
         let expected = [
             "Content-Length: 3",
+            "Vary: Origin",
             "Vary: a",
-            "Vary: origin",
             "X-A: 4",
             "X-B: 3",
             "X-C: 5",

@@ -222,7 +222,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Puts these headers into each answer that is written from now on, in place of those by the
-    /// same names; of `Vary` both count. So does what was put in before: it stays. An answer that is
+    /// same names; of `Vary` both count. What was put in before stays. An answer that is
     /// [deferred](crate::Deferred) is made elsewhere, without them.
     ///
     /// Cost: a copy of the headers; [`Reply::prebuilt`] writes its head anew.

@@ -1,8 +1,8 @@
 //! Replies of constant words: for clients for which there is no memory, and so no other reply.
 //!
-//! They are status, fields and body as any reply is. As text of HTTP/1 they are there as a whole, so
-//! that to send them takes no memory either. None has a date, and after each a connection of HTTP/1
-//! ends.
+//! They are status, fields and body as any reply is. As text of HTTP/1 they are there as a whole,
+//! so that to send them takes no memory either. None has a date, and after each a connection of
+//! HTTP/1 ends.
 
 #[cfg(feature = "http2")]
 use http::StatusCode;

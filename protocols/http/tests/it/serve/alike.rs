@@ -114,7 +114,7 @@ const CASES: &[Case] = &[
     (
         "/other",
         421,
-        &[PLAIN, ("content-length", "45")],
+        &[PLAIN, ("content-length", "43")],
         "This server does not answer for this host.\n",
     ),
 ];
