@@ -35,8 +35,8 @@ pub const USER_DATA_MAX: u64 = (1 << 62) - 1;
 pub enum OperationMode {
     /// Once; its only completion has `more` false.
     Single,
-    /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early for lack of
-    /// room. The final completion may carry a connection or bytes like any other.
+    /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early: for lack of
+    /// room, or to leave room to others. The final completion may carry a connection or bytes like any other.
     Multishot,
 }
 

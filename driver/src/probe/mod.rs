@@ -180,6 +180,14 @@ const PREFERRED: &[Trial] = &[
         "each short reply costs one more completion",
         sockets::silent_send,
     ),
+    // MULTISHOT_MAX_RETRY, which no manual page has.
+    preferred(
+        "a receive of many pieces that pauses",
+        "6.8",
+        "each receive brings one piece, because one of many could take all pages of a thread for \
+         one connection",
+        sockets::pausing_receive,
+    ),
     // IOU_PBUF_RING_INC.
     preferred(
         "receives that share a page",

@@ -17,6 +17,7 @@ use super::trial::{
 use crate::driver::OperationMode;
 use crate::region::RegionConfig;
 use crate::uring::entry::{accept_entry, close_entry, receive_entry};
+use crate::uring::setup;
 
 /// The only buffer group of a trial.
 const GROUP: u16 = 0;
@@ -76,6 +77,35 @@ pub(super) fn multishot_receive() -> io::Result<()> {
     expect(!cqueue::more(entry.flags()))?;
     drop(ManuallyDrop::into_inner(buffers));
     expect(result(&entry)? == 0)
+}
+
+/// One receive leaves a part of what has arrived to the next wait, while there are buffers for all.
+pub(crate) fn pausing_receive() -> io::Result<()> {
+    const PIECES: u32 = 48;
+    const PAGE_BYTES: u32 = 64;
+    let (client, server) = pair()?;
+    let ring = setup::set_up(8, 2 * PIECES);
+    let (ring, _) = ring.map_err(|refusal| io::Error::from_raw_os_error(refusal.errno))?;
+    let mut bench = Bench::of(ring);
+    let buffers = bench.buffers(
+        GROUP,
+        &RegionConfig {
+            pages: 64,
+            page_bytes: PAGE_BYTES,
+            reserve_pages: 0,
+            ..RegionConfig::default()
+        },
+    )?;
+    let entry = receive_entry(target(&server), OperationMode::Multishot, GROUP).entry();
+    // SAFETY: the buffers outlive the operation: they go when it was seen to end, or never.
+    unsafe { bench.push(&entry.user_data(1)) }?;
+    bench.submit()?;
+    write(&client, &[0; (PIECES * PAGE_BYTES) as usize])?;
+    bench.next()?;
+    let at_once = 1 + bench.arrived();
+    bench.cancel(1)?;
+    drop(ManuallyDrop::into_inner(buffers));
+    expect(at_once < PIECES as usize)
 }
 
 /// The close follows the last byte, and completes silently when it succeeds.

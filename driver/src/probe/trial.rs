@@ -99,6 +99,11 @@ impl Bench {
         }
     }
 
+    /// How many completions are there, and were not taken.
+    pub(super) fn arrived(&mut self) -> usize {
+        self.ring.completion().len()
+    }
+
     /// Waits until an operation has ended; `more` says that it lives on.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         while cqueue::more(self.next()?.flags()) {}

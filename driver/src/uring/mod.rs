@@ -63,7 +63,7 @@ use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
-use crate::probe::sockets::silent_send;
+use crate::probe::sockets::{pausing_receive, silent_send};
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
 use crate::segment::SendList;
@@ -83,6 +83,8 @@ pub struct Uring {
     datagrams: ManuallyDrop<DatagramTable>,
     /// Each datagram has an operation of its own, whatever the kernel offers.
     single_datagrams: bool,
+    /// Each receive of a connection brings one piece, whatever is asked for.
+    single_receives: bool,
     polls: PollTable,
     shared_accepts: SharedAcceptTable,
     sockets: SocketTable,
@@ -156,6 +158,7 @@ impl Uring {
             recv_intos: ManuallyDrop::default(),
             datagrams: ManuallyDrop::default(),
             single_datagrams: false,
+            single_receives: !*PAUSES.get_or_init(receives_pause),
             polls: PollTable::default(),
             shared_accepts: SharedAcceptTable::default(),
             sockets: SocketTable::default(),
@@ -175,12 +178,12 @@ impl Uring {
         Ok(uring)
     }
 
-    /// Receives each datagram with an operation of its own, as where the kernel has no other way.
-    /// For tests; before the first one.
+    /// Receives each piece and each datagram with an operation of its own, as where the kernel has
+    /// no other way. For tests; before the first one.
     #[doc(hidden)]
     #[must_use]
-    pub fn with_single_datagrams(mut self) -> Uring {
-        self.single_datagrams = true;
+    pub fn with_single_receives(mut self) -> Uring {
+        (self.single_datagrams, self.single_receives) = (true, true);
         self
     }
 
@@ -285,6 +288,18 @@ fn sends_are_silent() -> bool {
     if let Err(error) = &tried {
         let refusal = Refusal::of_error("sends that complete in silence", error);
         log::info!("send batching is unavailable: {refusal}");
+    }
+    tried.is_ok()
+}
+
+/// Whether a receive of many pieces leaves what comes fast to later turns; tried once in a process.
+static PAUSES: OnceLock<bool> = OnceLock::new();
+
+fn receives_pause() -> bool {
+    let tried = pausing_receive();
+    if let Err(error) = &tried {
+        let refusal = Refusal::of_error("a receive of many pieces that pauses", error);
+        log::info!("each receive brings one piece: {refusal}");
     }
     tried.is_ok()
 }

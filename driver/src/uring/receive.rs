@@ -23,6 +23,11 @@ impl Uring {
         region_id: u16,
     ) {
         let group = self.buffers[usize::from(region_id)].whole_group();
+        // What comes as fast as it is taken would have every page before this thread learns of it.
+        let mode = match self.single_receives {
+            true => OperationMode::Single,
+            false => mode,
+        };
         self.start_receive_from(socket, user_data, mode, group);
     }
 

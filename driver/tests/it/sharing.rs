@@ -17,14 +17,13 @@ mod cases {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use flatpath_driver::probe::{Finding, Probe};
     use flatpath_driver::{
         Attachment, Driver, DriverConfig, Errno, Fragment, OperationMode, Outcome, Piece, Quota,
         QuotaWaker, RegionConfig, SmallReceives, Socket,
     };
     use flatpath_structures::tokens::PageToken;
 
-    use crate::rig::{Make, Rig, patience, small, write};
+    use crate::rig::{Make, Rig, is_offered, patience, small, write};
 
     const PAGES: u32 = 64;
     const PAGE_BYTES: u32 = 4096;
@@ -54,12 +53,7 @@ mod cases {
 
     /// Whether this driver shares pages here.
     fn shares<D: Driver>(rig: &Rig<D>) -> bool {
-        let feature = "receives that share a page";
-        let works = |probe: Probe| {
-            let mut found = probe.findings.iter().filter(|one| one.feature == feature);
-            found.next().is_some_and(Finding::works)
-        };
-        rig.driver.kind() == "uring" && works(Probe::run())
+        rig.driver.kind() == "uring" && is_offered("receives that share a page")
     }
 
     /// The next piece, or `None` for a stall.

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use flatpath_driver::epoll::Epoll;
+use flatpath_driver::probe::{Finding, Probe};
 use flatpath_driver::uring::{TaskRun, Uring};
 use flatpath_driver::{
     AfterSend, Cause, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
@@ -56,7 +57,7 @@ pub(crate) trait Make {
 pub(crate) struct OnUring;
 pub(crate) struct OnUringCooperative;
 pub(crate) struct OnUringInterrupting;
-/// Each datagram with an operation of its own.
+/// Each piece and each datagram with an operation of its own.
 pub(crate) struct OnUringSingle;
 pub(crate) struct OnEpoll;
 
@@ -88,7 +89,7 @@ impl Make for OnUringSingle {
     type Driver = Uring;
 
     fn make(config: &DriverConfig) -> Option<Uring> {
-        OnUring::make(config).map(Uring::with_single_datagrams)
+        OnUring::make(config).map(Uring::with_single_receives)
     }
 }
 
@@ -98,6 +99,13 @@ impl Make for OnEpoll {
     fn make(config: &DriverConfig) -> Option<Epoll> {
         Some(Epoll::new(config).expect("an epoll instance"))
     }
+}
+
+/// Whether the kernel has what the probe calls so.
+pub(crate) fn is_offered(feature: &str) -> bool {
+    let probe = Probe::run();
+    let mut found = probe.findings.iter().filter(|one| one.feature == feature);
+    found.next().is_some_and(Finding::works)
 }
 
 /// Small rings and buffers, so that tests meet their ends.
