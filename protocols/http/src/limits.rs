@@ -143,10 +143,6 @@ pub(crate) const SPARES_MAX: usize = 1024;
 /// left: less than a socket takes at once.
 pub(crate) const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Shared bodies up to this many bytes are copied after an inline head at once; the engine
-/// decides about longer ones.
-pub(crate) const INLINE_COPY_BYTES_MAX: usize = 1024;
-
 /// Bytes of a request line that could not be read which the access log has at most.
 pub const MALFORMED_LOGGED_BYTES_MAX: usize = 1024;
 

@@ -5,9 +5,9 @@
 //! | made by             | its head                     | its body                           |
 //! |---------------------|------------------------------|------------------------------------|
 //! | inline, if it fits  | in the output already        | with the head, or shared           |
-//! | inline              | complete, in memory          | with the head, or any              |
+//! | inline              | complete, in memory          | any                                |
 //! | a worker            | in a buffer, without its end | any; a reader, chunk by chunk      |
-//! | us (a refusal)      | complete                     | with the head                      |
+//! | us, without memory  | constant words               | with the head                      |
 //!
 //! It stays together from when it is made until the client has all of it: in the job, while workers
 //! read its body; in the reorder buffer, before its turn; in the session, while its body is fed
@@ -29,8 +29,6 @@ use crate::words::Words;
 pub(crate) struct Outgoing {
     pub(crate) status: u16,
     pub(crate) head: OutgoingHead,
-    /// Bytes of the body that stand with the head.
-    pub(crate) body_bytes: usize,
     /// What of the body does not stand with the head.
     pub(crate) body: Body,
     /// Its bytes need no charge: it is charged, or the service has it anyway.
@@ -63,14 +61,21 @@ enum Then {
 #[derive(Debug)]
 pub(crate) enum OutgoingHead {
     /// In the output of the connection.
-    Queued,
+    Queued {
+        /// Bytes of the body that stand with it.
+        body_bytes: usize,
+    },
     /// These constant words are the whole reply.
     Words(&'static Words),
-    /// Here, and complete.
+    /// Here, and complete, without a body.
     Bytes(Vec<u8>),
     /// Here. The network thread adds the end, which has the date, and whether the connection
     /// continues.
     Open(Buffer),
+}
+
+impl OutgoingHead {
+    pub(crate) const QUEUED: Self = Self::Queued { body_bytes: 0 };
 }
 
 impl Outgoing {
@@ -79,7 +84,6 @@ impl Outgoing {
         Self {
             status,
             head,
-            body_bytes: 0,
             body: Body::Empty,
             is_charged: false,
             framing: ReplyFraming::Length(0),
@@ -91,9 +95,7 @@ impl Outgoing {
     /// Constant words, after which the connection ends.
     pub(crate) fn words(words: &'static Words) -> Self {
         let head = OutgoingHead::Words(words);
-        let mut reply = Self::new(words.status, head, RequestMeta::default());
-        reply.body_bytes = words.body.len();
-        reply
+        Self::new(words.status, head, RequestMeta::default())
     }
 
     /// After it the connection is another protocol's, if there is one.
@@ -156,7 +158,7 @@ impl Outgoing {
 
     /// Whether the head is queued.
     pub(crate) fn is_begun(&self) -> bool {
-        matches!(self.head, OutgoingHead::Queued)
+        matches!(self.head, OutgoingHead::Queued { .. })
     }
 
     /// Whether all of it is in the output.
@@ -164,7 +166,7 @@ impl Outgoing {
     pub(crate) fn is_queued(&self) -> bool {
         matches!(
             (&self.head, &self.body),
-            (OutgoingHead::Queued, Body::Empty)
+            (OutgoingHead::Queued { .. }, Body::Empty)
         )
     }
 
@@ -176,6 +178,15 @@ impl Outgoing {
     /// Whether workers read its body, which takes as long as its client.
     pub(crate) fn is_long_stream(&self) -> bool {
         matches!(self.body, Body::Reader(_)) && !self.is_short()
+    }
+
+    /// Bytes of the body that stand with the head.
+    pub(crate) fn body_bytes(&self) -> usize {
+        match &self.head {
+            OutgoingHead::Queued { body_bytes } => *body_bytes,
+            OutgoingHead::Words(words) => words.body.len(),
+            OutgoingHead::Bytes(_) | OutgoingHead::Open(_) => 0,
+        }
     }
 
     /// Drops the body, where that may block.

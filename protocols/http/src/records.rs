@@ -304,7 +304,7 @@ impl Log<'_, '_> {
             // Lines before this one wait.
             self.came(head, log);
             self.numbered();
-            return self.begun(reply.status, reply.body_bytes, reply.request_id());
+            return self.begun(reply.status, reply.body_bytes(), reply.request_id());
         }
         // It had to wait before, and was read anew.
         if let Some(record) = records.pending.take() {
@@ -312,7 +312,7 @@ impl Log<'_, '_> {
         }
         let line = RequestLine {
             status: reply.status,
-            body_bytes: reply.body_bytes as u64,
+            body_bytes: reply.body_bytes() as u64,
             id: reply.request_id().map(RequestId::as_bytes),
             log,
             ..Asked::of(head, client).line()

@@ -18,10 +18,7 @@ use crate::deferred::Pending;
 use crate::encode::{self, ReplyFraming, Sink};
 use crate::file_body::FileBody;
 use crate::head::RequestMeta;
-#[cfg(feature = "http2")]
-use crate::head::Spoken;
 use crate::into_response::IntoResponse;
-use crate::limits::INLINE_COPY_BYTES_MAX;
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::prebuilt::{PrebuiltHead, amend_headers};
@@ -122,6 +119,8 @@ pub struct Reply<'a> {
     is_complete: bool,
     /// Headers that each answer gets: few have any.
     amendments: Option<Box<HeaderMap>>,
+    /// Bytes of the body that were written after the head.
+    body_bytes: usize,
     reply: Outgoing,
 }
 
@@ -132,7 +131,8 @@ impl<'a> Reply<'a> {
             date,
             is_complete: false,
             amendments: None,
-            reply: Outgoing::new(0, OutgoingHead::Queued, request),
+            body_bytes: 0,
+            reply: Outgoing::new(0, OutgoingHead::QUEUED, request),
         }
     }
 
@@ -206,11 +206,9 @@ impl<'a> Reply<'a> {
                     self.reply.body = Body::Static(bytes);
                 }
             }
-            (Some(_), body @ (Body::Empty | Body::Pooled(_) | Body::Payload(_))) => {
-                body.pieces().for_each(|piece| {
-                    self.reply.body_bytes += piece.len();
-                    self.out.put(piece);
-                });
+            (Some(framing), body @ Body::Payload(_)) => {
+                self.reply.body = Body::Bytes(body.into_bytes());
+                self.reply.framing = framing;
             }
             (Some(framing), body) => (self.reply.body, self.reply.framing) = (body, framing),
         }
@@ -238,7 +236,7 @@ impl<'a> Reply<'a> {
     #[must_use]
     pub fn body_bytes(&self) -> u64 {
         let rest = self.reply.body.length().unwrap_or(0);
-        self.reply.body_bytes as u64 + rest
+        self.body_bytes as u64 + rest
     }
 
     /// The service panicked: the answer is a 500, and the connection ends after it.
@@ -256,8 +254,8 @@ impl<'a> Reply<'a> {
 
     fn clear(&mut self) {
         self.out.roll_back();
-        self.reply = Outgoing::new(0, OutgoingHead::Queued, self.reply.request);
-        self.is_complete = false;
+        self.reply = Outgoing::new(0, OutgoingHead::QUEUED, self.reply.request);
+        (self.is_complete, self.body_bytes) = (false, 0);
     }
 
     /// What was written.
@@ -265,9 +263,12 @@ impl<'a> Reply<'a> {
         if !self.is_complete {
             let _answered = self.response(StatusCode::INTERNAL_SERVER_ERROR.into_response());
         }
-        if self.out.output.is_none() {
-            self.reply.head = OutgoingHead::Bytes(std::mem::take(self.out.scratch));
-        }
+        self.reply.head = match &self.out.output {
+            Some(_) => OutgoingHead::Queued {
+                body_bytes: self.body_bytes,
+            },
+            None => OutgoingHead::Bytes(std::mem::take(self.out.scratch)),
+        };
         self.reply
     }
 
@@ -276,17 +277,12 @@ impl<'a> Reply<'a> {
         self.is_complete = true;
     }
 
-    /// Puts a body after its head, if it is short or there is room. `false`: it goes with the
-    /// reply.
+    /// Puts a body after its head, if it is short and both are in the output. `false`: it goes with
+    /// the reply.
     fn put_body(&mut self, body: &[u8]) -> bool {
-        #[cfg(feature = "http2")]
-        if self.reply.request.spoken == Spoken::Http2 {
-            // Its frames come after those of the head.
-            return body.is_empty();
-        }
         let is_copied = body.len() <= SHARED_COPY_BYTES_MAX;
-        if body.len() <= INLINE_COPY_BYTES_MAX || is_copied && self.out.has_room(body.len()) {
-            self.reply.body_bytes += body.len();
+        if body.is_empty() || is_copied && self.out.has_room(body.len()) {
+            self.body_bytes += body.len();
             self.out.put(body);
             return true;
         }
@@ -301,7 +297,6 @@ impl<'a> Reply<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    #[cfg(not(feature = "http2"))]
     use crate::head::Spoken;
     use flatpath_structures::pool::{Pool, PoolConfig, Zero};
 
@@ -412,7 +407,7 @@ mod tests {
 
     #[test]
     fn what_is_static_stays_so_as_no_worker_has_to_drop_it() {
-        static PAGE: [u8; 2 * INLINE_COPY_BYTES_MAX] = [b'x'; 2 * INLINE_COPY_BYTES_MAX];
+        static PAGE: [u8; 2048] = [b'x'; 2048];
         let mut out = Vec::new();
         let mut reply = Reply::new(Out::scratch(&mut out), DATE, META);
         let _answered = reply.response(Response::new(Body::Static(&PAGE)));

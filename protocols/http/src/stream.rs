@@ -156,7 +156,7 @@ mod tests {
         let _all = main.take(16 * 1024).expect("room");
         let handle = PoolHandle::new(&main, 0).with_reserve(&reserve, 16 * 1024);
         for (bytes, has_chunk) in [(10_000, true), (100_000, false)] {
-            let head = OutgoingHead::Queued;
+            let head = OutgoingHead::QUEUED;
             let mut reply = Outgoing::new(200, head, RequestMeta::default());
             reply.body = Body::reader(io::repeat(b'x'), Some(bytes));
             reply.framing = ReplyFraming::Length(bytes);

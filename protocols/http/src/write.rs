@@ -438,8 +438,9 @@ fn queue<S: Service>(
     connection: &mut Connection<'_, S>,
     reply: &mut Outgoing,
 ) -> Result<(), NoRoom> {
-    let appended = match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
-        OutgoingHead::Queued => 0,
+    let with_head = reply.body_bytes();
+    let appended = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
+        OutgoingHead::Queued { .. } => 0,
         OutgoingHead::Words(words) => {
             connection.write_static(words.text.as_bytes());
             0
@@ -449,7 +450,7 @@ fn queue<S: Service>(
     };
     count_reply(connection, reply.status);
     if connection.session.is_logged() {
-        let body_bytes = reply.body_bytes + appended;
+        let body_bytes = with_head + appended;
         log(connection).begun(reply.status, body_bytes, reply.request_id());
     }
     match std::mem::take(&mut reply.body) {

@@ -146,7 +146,7 @@ impl<S: Service> Stream<S> {
                 write::recycle(connection, job);
                 return self.begin(connection, Outgoing::words(REFUSAL));
             }
-            let head = std::mem::replace(&mut reply.head, OutgoingHead::Queued);
+            let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
             self.begin_with(
                 connection,
                 Outgoing::new(reply.status, head, reply.request),
@@ -221,7 +221,7 @@ impl<S: Service> Stream<S> {
             record.named(reply.request_id());
         }
         let body = std::mem::take(&mut reply.body);
-        let has_body = reply.body_bytes > 0 || !matches!(body, Body::Empty) || has_more;
+        let has_body = reply.body_bytes() > 0 || !matches!(body, Body::Empty) || has_more;
         let is_end = self.is_head || !has_body;
         let rest = put_head(connection, self.flow.id, &mut reply, is_end);
         self.sent.is_complete = is_end;
@@ -431,8 +431,8 @@ fn put_head<S: Service>(
     is_end: bool,
 ) -> Bytes {
     let out = &mut connection.core.out;
-    match std::mem::replace(&mut reply.head, OutgoingHead::Queued) {
-        OutgoingHead::Queued => {
+    match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
+        OutgoingHead::Queued { .. } => {
             debug_assert!(false, "no reply is sent twice");
             Bytes::new()
         }
@@ -447,14 +447,12 @@ fn put_head<S: Service>(
             }
         }
         OutgoingHead::Bytes(mut bytes) => {
-            let (block, rest) = bytes.split_at(bytes.len() - reply.body_bytes);
-            wire::put_block(out, stream, block, is_end);
-            let rest = Bytes::copy_from_slice(rest);
+            wire::put_block(out, stream, &bytes, is_end);
             if bytes.capacity() <= SCRATCH_KEPT_MAX {
                 bytes.clear();
                 connection.thread.scratch = bytes;
             }
-            rest
+            Bytes::new()
         }
         OutgoingHead::Open(mut block) => {
             let wall = connection.connection.io.turn().wall();
