@@ -111,7 +111,7 @@ impl<S: Service> Session<S> {
     ) -> (usize, Option<Stall>) {
         self.begin(connection);
         let (mut used, mut stall) = (0, None);
-        while stall.is_none() && !self.core.is_over() {
+        while stall.is_none() && !self.is_done() {
             if let Err(on) = self.makes_room(connection) {
                 stall = Some(on);
                 break;
@@ -141,6 +141,12 @@ impl<S: Service> Session<S> {
         let waits = self.waits.take();
         let moved = self.move_streams(connection);
         self.conclude(connection, waits.or(moved))
+    }
+
+    /// Whether the connection ends: it is over, or is left and its last stream has ended. What
+    /// comes after that is not looked at, in whatever pieces it comes.
+    fn is_done(&self) -> bool {
+        self.core.is_over() || self.core.is_leaving() && self.streams.is_empty()
     }
 
     fn begin(&mut self, connection: &mut Connection<'_, S>) {
@@ -312,7 +318,7 @@ impl<S: Service> Session<S> {
         connection: &mut Connection<'_, S>,
         mut stall: Option<Stall>,
     ) -> Option<Stall> {
-        if self.core.is_leaving() && self.streams.is_empty() {
+        if self.is_done() {
             self.core.end(Code::NoError);
         }
         let core = &mut self.core;

@@ -132,6 +132,8 @@ fn pings_and_goodbyes() -> Vec<Case> {
         "6.7" "of seven bytes": ping(0, 0, &[0; 7]) => &[End(FRAME_SIZE)];
         "6.7" "of nine bytes": ping(0, 0, &[0; 9]) => &[End(FRAME_SIZE)];
         "6.8" "of a stream": [goodbye(1)] => &[End(PROTOCOL)];
+        "6.8" "more after it, of no meaning any more":
+            [[goodbye(0), data(0, b"x")].concat()] => &[End(Reason::NO_ERROR)];
         "6.8" "too short": [frame(GOAWAY, 0, 0, &[0; 7])] => &[End(FRAME_SIZE)];
         "6.8" "with a request under way":
             [[post(1), goodbye(0)].concat(), last_data(1, b"x")]
