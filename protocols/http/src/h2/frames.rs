@@ -169,10 +169,8 @@ impl<S: Service> Session<S> {
     /// The client says how urgent a stream is, which may not have begun.
     fn prioritize(&mut self, stream: u32, priority: Priority) {
         match self.place_of(stream) {
-            Some(at) => {
-                self.streams[at].priority = priority;
-                self.moves_all = true;
-            }
+            // What can be sent is on its way: it is asked anew when the output has room.
+            Some(at) => self.streams[at].priority = priority,
             None if self.core.gone(stream) == Gone::Idle => self.early.put(stream, priority),
             None => {}
         }

@@ -233,6 +233,17 @@ fn hasty(seed: u64) -> Conditions {
 }
 
 #[test]
+fn streams_that_this_side_has_reset_are_not_counted_as_cancelled() {
+    let mut server = server(1);
+    let mut peer = Peer::new(&mut server);
+    for _ in 0..150 {
+        let reply = peer.fetch(&mut server, "/breaks");
+        assert_eq!(reply.end, Some(Err(Some(Reason::INTERNAL_ERROR))));
+    }
+    assert_eq!(peer.fetch(&mut server, "/hello").text(), "hello");
+}
+
+#[test]
 fn a_client_that_opens_no_window_loses_its_streams() {
     each_seed(SEEDS, |seed| {
         let mut server = TestServer::new(hasty(seed), Http::service(routes()));

@@ -12,7 +12,7 @@ use h2::client::Builder;
 
 use crate::h2_client::Peer;
 use crate::h2_frames::{
-    END_HEADERS, END_STREAM, GET, HEADERS, PING, RESET, frame, frames, greeting,
+    END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, RESET, frame, frames, greeting,
 };
 
 const SEEDS: u64 = 5;
@@ -203,5 +203,35 @@ fn sim_half_a_head_has_the_time_of_a_head_and_a_client_that_rests_its_own() {
         client.write(&get(5)[..12]);
         pass(&mut server);
         assert_ne!(client.state(), ClientState::Open);
+    });
+}
+
+#[test]
+fn sim_a_frame_that_means_nothing_is_as_long_under_way_as_a_head_may_be() {
+    each_seed(SEEDS, |seed| {
+        let mut conditions = Conditions::calm(seed);
+        conditions.limits.head_timeout = Duration::from_secs(2);
+        conditions.limits.idle_timeout = Duration::from_secs(60);
+        let mut server = server(conditions);
+        let client = server.connect();
+        client.write(&greeting());
+        client.write(&frame(HEADERS, END_STREAM | END_HEADERS, 1, GET));
+        server.settle();
+        let unknown = frame(0x42, 0, 0, &[0; 100]);
+        client.write(&unknown[..50]);
+        server.settle();
+        server.advance(Duration::from_secs(3));
+        server.settle();
+        let ended = frames(&client.read()).contains(&(GOAWAY, Some(0)));
+        assert!(ended, "half of a frame waits");
+        let client = server.connect();
+        client.write(&greeting());
+        client.write(&frame(HEADERS, END_STREAM | END_HEADERS, 1, GET));
+        client.write(&unknown);
+        server.settle();
+        server.advance(Duration::from_secs(3));
+        server.settle();
+        let ended = frames(&client.read()).contains(&(GOAWAY, Some(0)));
+        assert!(!ended, "it is idle");
     });
 }

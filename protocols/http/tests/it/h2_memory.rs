@@ -60,7 +60,7 @@ fn full_table() -> Vec<u8> {
 }
 
 /// What kinds of clients say after their greeting.
-fn kinds() -> [(&'static str, Vec<u8>); 4] {
+fn kinds() -> [(&'static str, Vec<u8>); 5] {
     let get = |id| frame(HEADERS, END_STREAM | END_HEADERS, id, GET);
     let post = |id| frame(HEADERS, END_HEADERS, id, POST);
     let streams = |of: &dyn Fn(u32) -> Vec<u8>| (0..90).flat_map(|at| of(2 * at + 1)).collect();
@@ -68,6 +68,11 @@ fn kinds() -> [(&'static str, Vec<u8>); 4] {
     let closed = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     [
         ("rest", get(1)),
+        // Of a stream that cannot begin any more.
+        (
+            "say how urgent nothing is",
+            [get(3), frame(0x10, 0, 0, b"\0\0\0\x01u=1")].concat(),
+        ),
         ("send no body", streams(&post)),
         ("take no body", [closed, streams(&get)].concat()),
         ("send half a head", half_a_block()),

@@ -2,6 +2,7 @@
 //! client hears of each rule is in the table of `tests/it/h2_rules`.
 
 use super::*;
+use crate::h2::bounds::FAULTY_STREAMS_MAX;
 use crate::h2::wire::PREFACE;
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> (Frame, Vec<u8>) {
@@ -151,4 +152,44 @@ fn replies_share_the_connections_window() {
     assert_eq!(core.window(&whole, &5u32.to_be_bytes(), None), Ok(None));
     assert!(core.has_opened);
     assert_eq!(core.send_room(&flow), 5);
+}
+
+#[test]
+fn an_error_after_the_last_goodbye_names_the_last_stream_that_is_served() {
+    let mut core = greeted();
+    open(&mut core, 1);
+    core.leave();
+    let (pong, _) = frame(Kind::Ping, ACK, 0, &GOODBYE_PING);
+    assert_eq!(core.ping(&pong, &GOODBYE_PING), Ok(()));
+    let (late, _) = frame(Kind::Headers, 0, 3, &[]);
+    assert_eq!(core.opens(&late), Ok(false));
+    said(&mut core);
+    core.end(Code::Protocol);
+    assert_eq!(said(&mut core), [(Kind::GoAway, 0, Some(1))]);
+}
+
+#[test]
+fn padding_is_given_back_to_both_windows() {
+    let mut core = greeted();
+    let mut flow = open(&mut core, 1);
+    // Four times what the stream's window holds.
+    for _ in 0..4 * STREAM_WINDOW_BYTES / 256 {
+        let (padded, _) = frame(Kind::Data, 0, 1, &[0; 256]);
+        assert_eq!(core.data(&padded, 200, Some(&mut flow)), Ok(None));
+        core.release(Some(&mut flow), 56);
+        core.input.end();
+    }
+    let told = said(&mut core);
+    let of = |stream| told.iter().filter(move |it| it.1 == stream).count();
+    assert_eq!((of(0), of(1)), (2, 8), "each is told of halves");
+}
+
+#[test]
+fn data_of_streams_that_are_closed_is_not_taken_for_long() {
+    let mut core = greeted();
+    open(&mut core, 1);
+    open(&mut core, 3);
+    let (data, _) = frame(Kind::Data, 0, 1, b"x");
+    let taken = (0..1000).take_while(|_| core.data(&data, 0, None) == Ok(Some(Code::StreamClosed)));
+    assert_eq!(taken.count(), FAULTY_STREAMS_MAX);
 }

@@ -39,6 +39,8 @@ fn prefaces() -> Vec<Case> {
         "3.4" "a request without a wait": [asked] => &[Answer(1, 200, 5)];
         "3.4" "no preface": [b"INVALID CONNECTION PREFACE\r\n\r\n".to_vec()] => &[Http1(400)];
         "3.4" "half of the preface": [PREFACE[..20].to_vec(), get(1)] => &[Heard::Silence];
+        "3.4" "an answer to SETTINGS in their place":
+            [[PREFACE, &frame(SETTINGS, ACK, 0, &[])].concat()] => &[End(PROTOCOL)];
         "3.4" "no SETTINGS": [[PREFACE, &ping].concat()]
             => &[End(PROTOCOL)];
     }
