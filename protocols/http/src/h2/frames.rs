@@ -1,7 +1,4 @@
 //! What each frame does: to its stream, to all of them, or to its connection.
-//!
-//! Cost: to find the stream of a frame is a walk along those that are open, of which there are
-//! `STREAMS_MAX` at most.
 
 use flatpath::Stall;
 
@@ -55,7 +52,7 @@ impl<S: Service> Session<S> {
                 Ok(frame.whole_bytes())
             }
             Next::Data(frame, padding) => {
-                let found = self.place_of(frame.stream);
+                let found = self.streams.place_of(frame.stream);
                 let flow = found.map(|at| &mut self.streams[at].flow);
                 if let Some(code) = self.core.data(&frame, padding, flow)? {
                     self.reset(connection, frame.stream, code);
@@ -63,7 +60,7 @@ impl<S: Service> Session<S> {
                 Ok(frame.whole_bytes() - frame.bytes + padding.min(1))
             }
             Next::Body(stream, data) => {
-                let found = self.place_of(stream);
+                let found = self.streams.place_of(stream);
                 match found {
                     Some(at) => {
                         let core = &mut self.core;
@@ -97,7 +94,7 @@ impl<S: Service> Session<S> {
 
     /// The client has ended its side of a stream.
     fn body_ended(&mut self, connection: &mut Connection<'_, S>, stream: u32) -> Result<(), Stop> {
-        let Some(at) = self.place_of(stream) else {
+        let Some(at) = self.streams.place_of(stream) else {
             return Ok(());
         };
         if let Err(code) = self.streams[at].flow.ended() {
@@ -116,7 +113,7 @@ impl<S: Service> Session<S> {
         frame: &Frame,
         payload: &[u8],
     ) -> Result<(), Stop> {
-        let found = self.place_of(frame.stream);
+        let found = self.streams.place_of(frame.stream);
         let flow = found.map(|at| &mut self.streams[at].flow);
         let error = match frame.kind {
             Kind::Settings => {
@@ -168,7 +165,7 @@ impl<S: Service> Session<S> {
 
     /// The client says how urgent a stream is, which may not have begun.
     fn prioritize(&mut self, stream: u32, priority: Priority) {
-        match self.place_of(stream) {
+        match self.streams.place_of(stream) {
             // What can be sent is on its way: it is asked anew when the output has room.
             Some(at) => self.streams[at].priority = priority,
             None if self.core.gone(stream) == Gone::Idle => self.early.put(stream, priority),
@@ -178,7 +175,7 @@ impl<S: Service> Session<S> {
 
     /// Resets a stream that may be there.
     fn reset(&mut self, connection: &mut Connection<'_, S>, stream: u32, code: Code) {
-        match self.place_of(stream) {
+        match self.streams.place_of(stream) {
             Some(at) => {
                 let core = &mut self.core;
                 let mut link = Link { connection, core };
@@ -196,7 +193,7 @@ impl<S: Service> Session<S> {
         frame: Frame,
         input: &[u8],
     ) -> Result<(), Stop> {
-        let found = self.place_of(frame.stream);
+        let found = self.streams.place_of(frame.stream);
         let pool = connection.pool();
         if found.is_none() && !self.account.has_room(self.streams.len(), pool)
             || self.core.decoder.may_take_table() && !self.account.holds_table(pool)
@@ -286,12 +283,8 @@ impl<S: Service> Session<S> {
                 if let Some(priority) = self.early.take(frame.stream) {
                     stream.priority = priority;
                 }
-                if self.streams.capacity() == 0 {
-                    // Most connections have one at a time.
-                    self.streams.reserve_exact(1);
-                }
-                self.streams.push(stream);
-                self.move_stream(connection, self.streams.len() - 1);
+                let at = self.streams.push(stream);
+                self.move_stream(connection, at);
                 Ok(())
             }
             Err(code) => {

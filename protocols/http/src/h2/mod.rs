@@ -26,6 +26,7 @@
 //! | `request`   | heads to their admission, bodies to workers                       | yes      |
 //! | `stream`    | a request and its reply, and their ends                           | yes      |
 //! | `send`      | replies, as the windows have room                                 | yes      |
+//! | `streams`   | those of a connection, found by their number                      | no       |
 //! | `tunnel`    | other protocols on a stream (RFC 8441)                            | yes      |
 //! | `first_due` | the first deadline of a stream                                    | no       |
 //! | `frames`    | what each frame does                                              | yes      |
@@ -52,6 +53,7 @@ mod bounds;
 mod account;
 mod link;
 mod stream;
+mod streams;
 mod tunnel;
 mod send;
 mod request;
@@ -195,7 +197,7 @@ pub(crate) fn log_rest<S: Service>(session: &mut state::Session<S>, mut end: Log
     let Some(records) = known.and_then(|known| known.records.as_ref()) else {
         return;
     };
-    for stream in &mut own.streams {
+    for stream in own.streams.iter_mut() {
         if let Some(mut record) = stream.record.take() {
             records.log_stream(&mut record, stream.sent, &mut end);
         }

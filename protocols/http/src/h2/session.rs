@@ -28,6 +28,7 @@ use super::hpack::ENTRY_OVERHEAD_BYTES;
 use super::link::Link;
 use super::priority::{Early, Round};
 use super::stream::Stream;
+use super::streams::Streams;
 use super::wire::Code;
 use crate::limits::Limits;
 use crate::service::Service;
@@ -38,7 +39,7 @@ use crate::write;
 pub(crate) struct Session<S: Service> {
     pub(super) core: Core,
     pub(super) account: Account,
-    pub(super) streams: Vec<Stream<S>>,
+    pub(super) streams: Streams<S>,
     /// Where the stream is that moves first in the next round, of those that share.
     first: usize,
     /// What was said of streams that have not begun.
@@ -88,7 +89,7 @@ impl<S: Service> Session<S> {
         Self {
             core: Core::new(list_bytes, out),
             account,
-            streams: Vec::new(),
+            streams: Streams::new(),
             first: 0,
             early: Early::default(),
             moves_all: false,
@@ -164,11 +165,6 @@ impl<S: Service> Session<S> {
         if connection.leaving() && self.has_asked {
             self.core.leave();
         }
-    }
-
-    /// The place of a stream among those that are open.
-    pub(super) fn place_of(&self, stream: u32) -> Option<usize> {
-        self.streams.iter().position(|it| it.flow.id == stream)
     }
 
     /// The connection ends with GOAWAY.
@@ -273,7 +269,7 @@ impl<S: Service> Session<S> {
                 let count = self.streams.len();
                 let at = match &round {
                     None => self.first % count,
-                    Some(round) => match self.place_of(round.stream(turn)) {
+                    Some(round) => match self.streams.place_of(round.stream(turn)) {
                         Some(at) => at,
                         None => continue,
                     },
@@ -385,7 +381,7 @@ impl<S: Service> Session<S> {
 
     /// A job is back.
     pub(super) fn finished(&mut self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
-        let Some(at) = self.place_of(job.number) else {
+        let Some(at) = self.streams.place_of(job.number) else {
             return write::recycle(connection, job);
         };
         let core = &mut self.core;
@@ -434,7 +430,7 @@ impl<S: Service> Session<S> {
             let now = connection.turn().now();
             let core = &mut self.core;
             let link = &mut Link { connection, core };
-            for stream in &mut self.streams {
+            for stream in self.streams.iter_mut() {
                 if stream.deadline(link).is_some_and(|(end, _)| end <= now) {
                     stream.expired(link);
                 }
@@ -467,7 +463,7 @@ impl<S: Service> Session<S> {
     pub(super) fn end_streams(&mut self, connection: &mut Connection<'_, S>) {
         let core = &mut self.core;
         let link = &mut Link { connection, core };
-        for stream in self.streams.drain(..) {
+        for stream in self.streams.take_all() {
             stream.end(link);
         }
         self.core.out = Vec::new();
@@ -482,7 +478,7 @@ impl<S: Service> Session<S> {
     pub(super) fn pressed(&mut self, connection: &mut Connection<'_, S>) {
         let core = &mut self.core;
         let link = &mut Link { connection, core };
-        for stream in &mut self.streams {
+        for stream in self.streams.iter_mut() {
             // There is no last piece among them.
             let _passed = stream.pass_piece(link, crate::upload::When::Short);
         }
