@@ -131,7 +131,9 @@ impl<S: Service> Stream<S> {
             head.framing = Framing::Chunked;
             head.expect_continue = head.known(KnownHeader::Expect).is_some();
         }
-        let has_body = self.is_unread();
+        // One of length 0 is answered as over HTTP/1, before its end has come (RFC 9113 8.1):
+        // nothing that is still to come of it matters.
+        let has_body = self.is_unread() && announced != Some(0);
         let facts = Facts {
             has_body,
             is_next: true,

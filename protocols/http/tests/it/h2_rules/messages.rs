@@ -171,6 +171,11 @@ fn lengths() -> Vec<Case> {
         "8.1.1" "less, then trailers":
             [announced("5"), data(1, b"body"), trailers(END_STREAM, &[("x", "y")])] => refused;
         "8.1.1" "a length and no body": [with(&[("content-length", "5")])] => refused;
+        "8.1" "a body of length 0 whose end is to come": [announced("0")] => &[Answer(1, 200, 0)];
+        "8.1" "a body of length 0 that ends":
+            [announced("0"), last_data(1, b"")] => &[Answer(1, 200, 0)];
+        "8.1.1" "a body of length 0 with a byte":
+            [announced("0"), data(1, b"x")] => &[Answer(1, 200, 0), Reset(1, PROTOCOL)];
         "8.1.1" "a length that is none": [announced("x"), last_data(1, b"body")] => refused;
         "8.1.1" "two lengths":
             [with(&[("content-length", "0"), ("content-length", "1")])] => refused;
