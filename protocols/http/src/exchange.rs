@@ -90,6 +90,8 @@ pub struct Exchange {
     pub(crate) arrival: Arrival,
     /// Why the body will never be complete.
     pub(crate) refusal: Option<Fault>,
+    /// The client is answered that, and it is to be counted.
+    refused: Option<Fault>,
     /// Of a tunnel, or of a time-out.
     pub(crate) work: Option<Box<dyn TunnelWork>>,
     /// The response that is made elsewhere.
@@ -336,7 +338,7 @@ impl Exchange {
             UploadDecision::Sink(sink) if let Some(fault) = refusal => {
                 self.builder.clear();
                 let refused = Begun::new(sink).refused(response_to(fault));
-                self.refuse(refused, scope.pool());
+                self.refuse(fault, refused, scope.pool());
             }
             UploadDecision::Sink(sink) => {
                 self.builder.clear();
@@ -358,7 +360,7 @@ impl Exchange {
             UploadDecision::Whole => match (refusal, self.arrival) {
                 (Some(fault), _) => {
                     self.builder.clear();
-                    self.refuse(response_to(fault), scope.pool());
+                    self.refuse(fault, response_to(fault), scope.pool());
                 }
                 (None, Arrival::Whole { .. }) => self.state = State::Receiving,
                 // It says so itself that its body is not read.
@@ -370,8 +372,14 @@ impl Exchange {
         }
     }
 
+    /// Why the body was refused, if the latest run has answered that.
+    pub(crate) fn take_refused(&mut self) -> Option<Fault> {
+        self.refused.take()
+    }
+
     /// The body will never be complete: this is what is left to say.
-    fn refuse(&mut self, response: Response, pool: PoolHandle<'_>) {
+    fn refuse(&mut self, fault: Fault, response: Response, pool: PoolHandle<'_>) {
+        self.refused = Some(fault);
         self.request.keep_alive = false;
         self.answer(response, pool);
     }
@@ -392,7 +400,7 @@ impl Exchange {
             return match self.refusal.take() {
                 Some(fault) => {
                     self.builder.clear();
-                    self.refuse(response_to(fault), scope.pool());
+                    self.refuse(fault, response_to(fault), scope.pool());
                 }
                 None => self.state = State::Failed,
             };
@@ -408,7 +416,7 @@ impl Exchange {
         match written {
             Ok(()) if let Some(fault) = self.refusal.take() => {
                 let refused = upload.sink.refused(response_to(fault));
-                self.refuse(refused, scope.pool());
+                self.refuse(fault, refused, scope.pool());
             }
             Ok(()) if upload.is_last => {
                 let response = upload.sink.finish(scope);

@@ -130,7 +130,7 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     /// What was agreed on is spoken (RFC 7301 section 3.2): a client that has chosen HTTP/2 and
-    /// begins with anything but its preface is disconnected. `read::refuse_head` has the other way.
+    /// begins with anything but its preface is disconnected. `read::take_other` has the other way.
     #[cfg(feature = "http2")]
     fn secured(&self, connection: &mut Connection<'_, S>) {
         if read::agreed_on(connection) == Some(b"h2") {
@@ -175,6 +175,9 @@ impl<S: Service> Protocol for Http<S> {
     }
 
     fn finished(&self, connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
+        if let Some(fault) = job.take_refused() {
+            connection.count_refusal(fault as usize);
+        }
         if std::mem::take(&mut job.is_awaited) {
             connection.session.forget_awaited(job.number);
         }

@@ -1,6 +1,7 @@
 //! Requests that no service sees, or not as a whole: they break a rule of HTTP or a limit of the
-//! listener. Each is
-//! counted by its reason, and its line in the access log has as much of it as there is.
+//! listener. Each is counted by its reason, and its line in the access log has as much of it as
+//! there is. One whose body is refused while a job has it, or layers are around its route, counts
+//! when that has answered so (`Exchange::take_refused`): a layer may have answered otherwise.
 
 use flatpath::Phase;
 
@@ -24,8 +25,10 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
     if connection.session.is_closed() {
         return;
     }
-    connection.count_refusal(fault as usize);
     let is_answered = upload::refuse(connection, fault);
+    if !is_answered {
+        connection.count_refusal(fault as usize);
+    }
     end_input(connection);
     connection.session.lingers = true;
     if connection.session.is_logged() {

@@ -342,13 +342,13 @@ impl<S: Service> Stream<S> {
     /// Has what takes the body, or would, answer what is wrong with it; answers what cannot be
     /// served otherwise, or cuts off what is with a worker.
     pub(super) fn fault(&mut self, connection: &mut Link<'_, '_, S>, fault: Fault) {
-        connection.count_refusal(fault as usize);
         if let Some(record) = &mut self.record {
             record.refused(fault.reason());
         }
         if self.refuse_body(connection, fault) {
             return;
         }
+        connection.count_refusal(fault as usize);
         if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
             return self.reset(connection, Code::Cancel);
         }

@@ -4,13 +4,18 @@ use std::io::ErrorKind;
 use std::process::Command;
 
 use flatpath::DriverChoice;
-use flatpath_http::{Http, Parameters, Router, routing};
+use flatpath_http::http::StatusCode;
+use flatpath_http::{Answer, Http, Next, Parameters, Request, Router, routing};
+use flatpath_testkit::Client;
 use flatpath_testkit::skipped::not_run;
 
 use crate::on_each_driver;
-use crate::serve::serve;
+use crate::serve::{post, serve};
 
-on_each_driver!(curl_gets_what_the_routes_say);
+on_each_driver!(
+    curl_gets_what_the_routes_say,
+    a_body_that_is_too_long_counts_where_its_client_hears_of_that,
+);
 
 /// What curl prints for these arguments: heads and contents. None without curl.
 fn curl(arguments: &[&str], url: &str) -> Option<String> {
@@ -51,4 +56,29 @@ fn curl_gets_what_the_routes_say(choice: DriverChoice) {
     }
     let missing = curl(&[], &format!("http://{address}/none")).expect("it is installed");
     assert!(missing.starts_with("HTTP/1.1 404 "), "{missing}");
+}
+
+/// Lets those in who say who they are.
+fn guard(request: Request, next: &Next<'_>) -> Result<Answer, StatusCode> {
+    match request.headers().contains_key("authorization") {
+        true => Ok(next.run(request)),
+        false => Err(StatusCode::UNAUTHORIZED),
+    }
+}
+
+fn a_body_that_is_too_long_counts_where_its_client_hears_of_that(choice: DriverChoice) {
+    let short = routing::post(|body: String| body).body_bytes_max(10);
+    let router = Router::new().route("/", short.layer(guard));
+    let (server, address) = serve(choice, Http::service(router));
+    let counted = || {
+        let figures = server.handle().figures();
+        let refusals = figures.listeners[0].refusals.iter();
+        refusals.map(|(_, count)| count).sum::<u64>()
+    };
+    let asked = post("/", "more than ten bytes");
+    let known = asked.replace("\r\nHost", "\r\nAuthorization: it is me\r\nHost");
+    for (request, status, count) in [(&asked, 401, 0), (&known, 413, 1), (&asked, 401, 1)] {
+        let reply = Client::connect(address).exchange(request);
+        assert_eq!((reply.status, counted()), (status, count), "{request}");
+    }
 }
