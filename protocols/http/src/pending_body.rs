@@ -117,8 +117,19 @@ impl PendingBody {
     /// So much of its data has come in a pipe.
     pub(crate) fn came_piped(&mut self, bytes: u64) {
         self.decoder.skip(bytes);
+        self.came(bytes);
+    }
+
+    /// So much of its data has come. A client that sends its body no longer waits for `100
+    /// Continue`.
+    pub(crate) fn came(&mut self, bytes: u64) {
         self.bytes += bytes;
-        self.owes_continue = false;
+        self.owes_continue &= bytes == 0;
+    }
+
+    /// Whether so much more is more than its route takes of a body that arrives completely.
+    pub(crate) fn is_too_long(&self, more: u64) -> bool {
+        self.bytes.saturating_add(more) > self.body_bytes_max
     }
 
     /// The body as it was gathered.

@@ -286,9 +286,7 @@ fn decode<S: Service>(
             pending_body.decoder = decoder_before;
             return Ok(Step::Blocked(input.len() - rest_before.len(), stall));
         }
-        pending_body.bytes += data.len() as u64;
-        // A client that sends its body no longer waits for `100 Continue`.
-        pending_body.owes_continue &= data.is_empty();
+        pending_body.came(data.len() as u64);
         if pending_body.decoder.is_complete() {
             return Ok(Step::On(input.len() - rest.len()));
         }
@@ -309,11 +307,7 @@ fn take_data<S: Service>(
         return Ok(None);
     }
     let announced = pending_body.decoder.announced();
-    let bytes = pending_body
-        .bytes
-        .saturating_add(data.len() as u64)
-        .saturating_add(announced);
-    if bytes > pending_body.body_bytes_max {
+    if pending_body.is_too_long(announced.saturating_add(data.len() as u64)) {
         return Err(Fault::BodyTooLong);
     }
     let is_complete = pending_body.decoder.is_complete();

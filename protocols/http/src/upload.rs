@@ -29,7 +29,7 @@
 
 use std::ops::RangeInclusive;
 
-use flatpath::memory::{Payload, Piped};
+use flatpath::memory::{Payload, Piped, PoolHandle};
 use flatpath::{Job, NoRoom, Pages, Stall, Turn};
 
 use crate::exchange::Exchange;
@@ -144,7 +144,7 @@ pub(crate) fn take_last<S: Service>(
         // The job must bring it (U2).
         return Some(Stall::Body);
     }
-    let kept = take_head_buffer(connection);
+    let kept = due_head_buffer(connection);
     let kept = kept.and_then(|()| gather_whole(connection, pending_body, data));
     if kept.is_err() {
         return Some(Stall::Memory);
@@ -235,7 +235,7 @@ pub(crate) fn take_data<S: Service>(
         Some(Stall::Body)
     } else {
         let kept = match is_complete {
-            true => take_head_buffer(connection),
+            true => due_head_buffer(connection),
             false => Ok(()),
         };
         let kept = kept.and_then(|()| gather(connection, &mut pending_body.piece, data, is_whole));
@@ -253,13 +253,21 @@ pub(crate) fn take_data<S: Service>(
     stall.map(|stall| if is_away { Stall::Body } else { stall })
 }
 
-/// The reply of an upload whose last piece is here gets its buffer.
-fn take_head_buffer<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), NoRoom> {
-    let Due::Upload(job) = &mut connection.session.due else {
-        return Ok(());
-    };
+/// The reply of the upload that is due, whose last piece is here, gets its buffer.
+fn due_head_buffer<S: Service>(connection: &mut Connection<'_, S>) -> Result<(), NoRoom> {
+    match &mut connection.session.due {
+        Due::Upload(job) => take_head_buffer(job, connection.io.pool()),
+        _ => Ok(()),
+    }
+}
+
+/// The same of any upload.
+///
+/// # Errors
+/// There is no memory for it.
+pub(crate) fn take_head_buffer(job: &mut Exchange, pool: PoolHandle<'_>) -> Result<(), NoRoom> {
     if job.buffer.is_none() {
-        job.buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
+        job.buffer = pool.take(REPLY_BUFFER_BYTES);
     }
     job.buffer.as_ref().map(|_| ()).ok_or(NoRoom)
 }

@@ -23,7 +23,7 @@ use crate::admission::{self, Admission, Channel, Facts};
 use crate::dots;
 use crate::fault::Fault;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta};
-use crate::limits::{REPLY_BUFFER_BYTES, UPLOAD_PIECE_BYTES};
+use crate::limits::UPLOAD_PIECE_BYTES;
 use crate::pending_body::PendingBody;
 use crate::service::{Opening, Service, log_number};
 use crate::state::{Http, log};
@@ -225,9 +225,8 @@ impl<S: Service> Stream<S> {
         {
             connection.core.release(Some(&mut self.flow), data.len());
         } else if let Some(incoming) = &mut self.incoming {
-            incoming.pending.owes_continue = false;
-            let length = incoming.pending.bytes.saturating_add(data.len() as u64);
-            if !is_streamed(&incoming.pending) && length > incoming.pending.body_bytes_max {
+            let is_too_long = incoming.pending.is_too_long(data.len() as u64);
+            if !is_streamed(&incoming.pending) && is_too_long {
                 self.fault(connection, Fault::BodyTooLong);
             } else if incoming.gather(connection, &mut self.flow, data).is_err() {
                 self.pass_piece(connection, When::Short)?;
@@ -293,10 +292,7 @@ impl<S: Service> Stream<S> {
         let (Home::Here(job), Some(incoming)) = (&mut self.job, &mut self.incoming) else {
             return Ok(());
         };
-        if job.buffer.is_none() {
-            let buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
-            job.buffer = Some(buffer.ok_or(Stall::Memory)?);
-        }
+        upload::take_head_buffer(job, connection.io.pool()).map_err(|_| Stall::Memory)?;
         upload::bring_whole(job, &mut incoming.pending, connection.turn());
         self.drop_body(connection);
         if let Home::Here(job) = std::mem::take(&mut self.job) {
@@ -322,9 +318,8 @@ impl<S: Service> Stream<S> {
         if !is_taken || !upload::is_enough(connection, &incoming.pending.piece, when) {
             return Ok(());
         }
-        if is_last && job.buffer.is_none() {
-            let buffer = connection.io.pool().take(REPLY_BUFFER_BYTES);
-            job.buffer = Some(buffer.ok_or(Stall::Memory)?);
+        if is_last {
+            upload::take_head_buffer(job, connection.io.pool()).map_err(|_| Stall::Memory)?;
         }
         if let Some(upload) = &mut job.upload {
             upload.piece = std::mem::take(&mut incoming.pending.piece);
@@ -356,9 +351,7 @@ impl Incoming {
             let pool = connection.pool();
             pending.gathered.append(pool, data, 0)?;
         }
-        pending.bytes += data.len() as u64;
-        // A client that sends its body no longer waits for `100 Continue`.
-        pending.owes_continue = false;
+        pending.came(data.len() as u64);
         self.unreleased += data.len();
         if self.pending.piece.len() <= UPLOAD_PIECE_BYTES {
             self.release(connection, flow);
