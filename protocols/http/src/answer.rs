@@ -17,15 +17,15 @@
 //! - A1: a change runs once, with the one response of its request, or not at all: where no response
 //!   is sent, as the client is gone.
 
-use flatpath::memory::{Payload, Piped};
 use flatpath::{WorkerScope, contain};
 use http::StatusCode;
 
+use crate::around::{Around, Policy};
 use crate::carried::Carried;
 use crate::deferred::Pending;
 use crate::into_response::{IntoHeaders, IntoResponse, refused};
 use crate::message::{Request, Response};
-use crate::sink::{Begun, Sink, UploadDecision};
+use crate::sink::{Sink, UploadDecision};
 
 /// What a layer does to a response.
 pub(crate) type Change = Box<dyn FnOnce(Response) -> Response + Send>;
@@ -67,10 +67,10 @@ impl Answer {
     pub fn map<R: IntoResponse>(self, change: impl FnOnce(Response) -> R + Send + 'static) -> Self {
         Self(match self.0 {
             Kind::Ready(response) => Kind::Ready(change(response).into_response()),
-            Kind::Upload(sink) => Kind::Upload(Box::new(Changed {
-                sink: Begun::new(sink),
-                change: Some(boxed(change)),
-            })),
+            Kind::Upload(sink) => {
+                let changing = Changing(Some(boxed(change)));
+                Kind::Upload(Box::new(Around::new(sink, changing)))
+            }
             Kind::Waiting(waiting) => Kind::Waiting(waiting.then(boxed(change))),
             Kind::Deferred(pending) => Kind::Deferred(pending.then(boxed(change))),
         })
@@ -194,35 +194,16 @@ pub(crate) fn failed() -> Response {
     refused(StatusCode::INTERNAL_SERVER_ERROR, &reason)
 }
 
-/// A sink whose response is changed.
-struct Changed {
-    sink: Begun,
-    /// Until the response is there.
-    change: Option<Change>,
-}
+/// What changes the response of a sink, until it is there.
+struct Changing(Option<Change>);
 
-impl Changed {
-    /// What a call of the sink has come to; `None` where it panicked.
-    fn written(
-        &mut self,
-        written: Option<Result<(), Box<Response>>>,
-        scope: &WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        match written {
-            Some(Ok(())) => Ok(()),
-            // It is dropped, and the piece comes again.
-            Some(dropped) if scope.is_parked() => dropped,
-            Some(Err(response)) => Err(Box::new(self.changed(Some(*response)))),
-            None => Err(Box::new(self.changed(None))),
-        }
-    }
-
+impl Changing {
     fn changed(&mut self, response: Option<Response>) -> Response {
         let mut response = response.unwrap_or_else(|| {
             log::error!("the sink of a body panicked; its client gets a 500");
             failed()
         });
-        match (self.change.take(), Pending::take(&mut response)) {
+        match (self.0.take(), Pending::take(&mut response)) {
             (None, None) => response,
             (Some(change), None) => change(response),
             (None, Some(pending)) => pending.into_response(),
@@ -232,47 +213,28 @@ impl Changed {
     }
 }
 
-impl Sink for Changed {
+impl Policy for Changing {
     fn write(
         &mut self,
-        piece: &mut Payload,
+        _: usize,
         scope: &mut WorkerScope<'_>,
+        write: impl FnOnce(&mut WorkerScope<'_>) -> Result<(), Box<Response>>,
     ) -> Result<(), Box<Response>> {
-        let written = contain(|| self.sink.write(piece, scope));
-        self.written(written, scope)
+        match contain(|| write(scope)) {
+            Some(Ok(())) => Ok(()),
+            // It is dropped, and the piece comes again.
+            Some(dropped) if scope.is_parked() => dropped,
+            Some(Err(response)) => Err(Box::new(self.changed(Some(*response)))),
+            None => Err(Box::new(self.changed(None))),
+        }
     }
 
-    fn takes_pipes(&self) -> bool {
-        self.sink.takes_pipes()
+    fn finish(mut self, finish: impl FnOnce() -> Response) -> Response {
+        self.changed(contain(finish))
     }
 
-    fn write_piped(
-        &mut self,
-        piped: &mut Piped,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        let written = contain(|| self.sink.write_piped(piped, scope));
-        self.written(written, scope)
-    }
-
-    fn keeps_parts(&self) -> bool {
-        self.sink.keeps_parts()
-    }
-
-    fn finish(mut self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
-        let sink = std::mem::replace(&mut self.sink, Begun::ended());
-        let finished = contain(|| sink.finish(scope));
-        self.changed(finished)
-    }
-
-    fn refused(mut self: Box<Self>, response: Response) -> Response {
-        let sink = std::mem::replace(&mut self.sink, Begun::ended());
-        let refused = contain(|| sink.refused(response));
-        self.changed(refused)
-    }
-
-    fn abandoned(self: Box<Self>) {
-        drop(self.sink);
+    fn refused(mut self, refuse: impl FnOnce() -> Response) -> Response {
+        self.changed(contain(refuse))
     }
 }
 

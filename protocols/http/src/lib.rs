@@ -196,7 +196,7 @@
 // | state   | `state`                              | listener, network thread, session   |
 // | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
 // | input   | `admission`                          | what becomes of a request           |
-// | uploads | `upload`, `sink`                     | bodies taken piece by piece         |
+// | uploads | `upload`, `sink`, `around`           | bodies taken piece by piece         |
 // | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 // | values  | `header_values`                      | lists, codings, entity tags         |
 // | guard   | `hosts`, `origins`                   | requests for others, or from others |
@@ -240,6 +240,7 @@ mod outgoing;
 mod reply;
 mod service;
 mod sink;
+mod around;
 mod peer;
 mod pending_body;
 mod exchange;

@@ -8,6 +8,7 @@ use http::header::ALLOW;
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::answer::{Answer, Kind, failed};
+use crate::around::Around;
 use crate::closures::Route;
 use crate::extract::Asks;
 use crate::handler::{self, Call, Handler};
@@ -17,7 +18,6 @@ use crate::layer::{self, Layer};
 use crate::message::{Request, Response};
 use crate::mount::{self, Services};
 use crate::service::BodyPlan;
-use crate::sink::Begun;
 use crate::streamed::{self, Within};
 use crate::terms::{Part, Terms};
 use crate::whole::{self, Inside, Place};
@@ -228,10 +228,7 @@ impl<S: 'static> Endpoint<S> {
             return response.into();
         };
         Answer(Kind::Upload(match self.body_bytes_max {
-            Some(bytes_left) if opens => {
-                let sink = Begun::new(sink);
-                Box::new(Within { sink, bytes_left })
-            }
+            Some(bytes_left) if opens => Box::new(Around::new(sink, Within { bytes_left })),
             _ => sink,
         }))
     }

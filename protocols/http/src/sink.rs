@@ -96,11 +96,6 @@ impl Begun {
         Self(Some(sink))
     }
 
-    /// Without a sink any more.
-    pub(crate) const fn ended() -> Self {
-        Self(None)
-    }
-
     /// As [`Sink::write`]; a sink that answers an error is dropped.
     pub(crate) fn write(
         &mut self,

@@ -7,14 +7,15 @@
 use std::io::Write;
 
 use flatpath::WorkerScope;
-use flatpath::memory::{Payload, Piped};
+use flatpath::memory::Payload;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode};
 
+use crate::around::{Around, Policy};
 use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
-use crate::sink::{Begun, Sink, UploadDecision};
+use crate::sink::{Sink, UploadDecision};
 
 /// The answer of a handler that takes the body piece by piece, on a route that is
 /// [`streamed`](crate::Methods::streamed): what takes it.
@@ -82,59 +83,22 @@ impl Upload {
     /// ```
     #[must_use]
     pub fn if_abandoned(self, act: impl FnOnce() + Send + 'static) -> Self {
-        Self::new(Watched {
-            sink: Begun::new(self.0),
-            act,
-        })
+        Self::new(Around::new(self.0, Watched(act)))
     }
 }
 
-/// The sink of an [`Upload::if_abandoned`].
-struct Watched<F> {
-    sink: Begun,
-    act: F,
-}
+/// What an [`Upload::if_abandoned`] does.
+struct Watched<F>(F);
 
-impl<F: FnOnce() + Send> Sink for Watched<F> {
-    fn write(
-        &mut self,
-        piece: &mut Payload,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        self.sink.write(piece, scope)
-    }
-
-    fn takes_pipes(&self) -> bool {
-        self.sink.takes_pipes()
-    }
-
-    fn write_piped(
-        &mut self,
-        piped: &mut Piped,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        self.sink.write_piped(piped, scope)
-    }
-
-    fn keeps_parts(&self) -> bool {
-        self.sink.keeps_parts()
-    }
-
-    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
-        self.sink.finish(scope)
-    }
-
-    fn refused(self: Box<Self>, response: Response) -> Response {
-        let Self { sink, act } = *self;
-        let response = sink.refused(response);
-        act();
+impl<F: FnOnce() + Send> Policy for Watched<F> {
+    fn refused(self, refuse: impl FnOnce() -> Response) -> Response {
+        let response = refuse();
+        (self.0)();
         response
     }
 
-    fn abandoned(self: Box<Self>) {
-        let Self { sink, act } = *self;
-        drop(sink);
-        act();
+    fn abandoned(self) {
+        (self.0)();
     }
 }
 
@@ -202,32 +166,29 @@ pub(crate) fn too_long() -> Response {
     StatusCode::PAYLOAD_TOO_LARGE.into_response()
 }
 
-/// A sink that takes a number of bytes at most.
+/// No more bytes than are left.
 pub(crate) struct Within {
-    pub(crate) sink: Begun,
     pub(crate) bytes_left: u64,
 }
 
-impl Within {
-    /// Takes this many bytes, unless they exceed the bound.
-    fn take(
+impl Policy for Within {
+    fn write(
         &mut self,
         bytes: usize,
         scope: &mut WorkerScope<'_>,
-        write: impl FnOnce(&mut Begun, &mut WorkerScope<'_>) -> Result<(), Box<Response>>,
+        write: impl FnOnce(&mut WorkerScope<'_>) -> Result<(), Box<Response>>,
     ) -> Result<(), Box<Response>> {
         let bytes = bytes as u64;
         if bytes > self.bytes_left {
             return Err(Box::new(too_long()));
         }
-        let written = write(&mut self.sink, scope);
+        let written = write(scope);
         if !scope.is_parked() {
             self.bytes_left -= bytes;
         }
         written
     }
 }
-
 impl Sink for Within {
     fn write(
         &mut self,
