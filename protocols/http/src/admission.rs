@@ -216,6 +216,7 @@ pub(crate) fn completed<S: Service>(
 ) -> Job<Http<S>> {
     std::mem::swap(&mut job.builder, &mut pending.builder);
     *job.builder.request.body_mut() = pending.take_body();
+    std::mem::take(&mut pending.trailers).leave(&mut job.builder.request);
     job.begin(0, pending.request, Some(buffer));
     job.agree(pending.terms, turn);
     job

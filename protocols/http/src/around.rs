@@ -8,6 +8,7 @@
 
 use flatpath::WorkerScope;
 use flatpath::memory::{Payload, Piped};
+use http::HeaderMap;
 
 use crate::message::Response;
 use crate::sink::{Begun, Sink};
@@ -85,6 +86,10 @@ impl<P: Policy> Sink for Around<P> {
     ) -> Result<(), Box<Response>> {
         let Self { sink, policy } = self;
         policy.write(piped.len(), scope, |scope| sink.write_piped(piped, scope))
+    }
+
+    fn trailers(&mut self, trailers: HeaderMap) {
+        self.sink.trailers(trailers);
     }
 
     fn keeps_parts(&self) -> bool {

@@ -1,8 +1,8 @@
 //! The framing of bodies: what is data, and where the body ends.
 //!
 //! [`Decoder`] is fed input as it arrives and hands out runs of data in place. It keeps a few words
-//! of state and no bytes; what to do with the data is for its owner to say. Trailer headers are
-//! checked and dropped: RFC 9110 section 6.5.1 forbids to merge them without knowing them.
+//! of state and no bytes; what to do with the data is for its owner to say. Trailers are checked,
+//! and of the bytes that were taken last it says which are theirs.
 //!
 //! Invariants
 //! - Verdict and data depend on the bytes alone, never on how they were split.
@@ -17,7 +17,7 @@ use crate::fault::Fault;
 use crate::head::Framing;
 use crate::limits::{
     CHUNK_EXCESS_BYTES_MAX, CHUNK_FREE_BYTES, CHUNK_LINE_BYTES_MAX, CHUNK_SIZE_DIGITS_MAX,
-    TRAILER_BYTES_MAX,
+    HEADERS_BYTES_MAX,
 };
 
 /// What [`Decoder::next`] found at the front of its input.
@@ -69,6 +69,15 @@ impl Decoder {
             State::Length { left } => left,
             State::Chunked(chunked) if chunked.at == At::Data => chunked.left,
             State::Chunked(_) => 0,
+        }
+    }
+
+    /// Bytes of trailers that were taken so far, which are the last of all: when the body is
+    /// complete, with the empty line that ends them.
+    pub(crate) fn trailer_bytes(&self) -> usize {
+        match self.0 {
+            State::Length { .. } => 0,
+            State::Chunked(chunked) => chunked.trailer_bytes(),
         }
     }
 
@@ -195,6 +204,16 @@ impl Chunked {
         }
     }
 
+    fn trailer_bytes(&self) -> usize {
+        let of_end = match self.at {
+            At::TrailerLine | At::TrailerName | At::TrailerValue | At::TrailerFeed => 0,
+            At::LastFeed => "\r".len(),
+            At::Done => "\r\n".len(),
+            _ => return 0,
+        };
+        self.line_bytes as usize + of_end
+    }
+
     /// The state after one byte of framing.
     fn step(&mut self, byte: u8) -> Result<At, Fault> {
         match (self.at, byte) {
@@ -298,7 +317,7 @@ impl Chunked {
 
     fn trailer(&mut self, next: At) -> Result<At, Fault> {
         self.line_bytes += 1;
-        if self.line_bytes as usize > TRAILER_BYTES_MAX {
+        if self.line_bytes as usize > HEADERS_BYTES_MAX {
             return Err(Fault::TrailerTooLong);
         }
         Ok(next)
@@ -339,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_joined_and_trailers_dropped() {
+    fn chunks_are_joined_and_trailers_are_no_data() {
         let body = b"4\r\nWiki\r\n6;a=b; c=\"d\"\r\npedia \r\n0\r\nA: b\r\nC:\r\n\r\nnext";
         assert_eq!(
             chunked(body),
@@ -478,6 +497,19 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_of_trailers_are_known_after_each_of_them() {
+        let (before, section) = (&b"1\r\nx\r\n0\r\n"[..], &b"A: b\r\nC:\r\n\r\n"[..]);
+        let mut decoder = Decoder::new(Framing::Chunked);
+        for (at, byte) in [before, section].concat().iter().enumerate() {
+            let mut rest = &[*byte][..];
+            decoder.next(&mut rest).expect("it is right");
+            let expected = (at + 1).saturating_sub(before.len());
+            assert_eq!(decoder.trailer_bytes(), expected, "after {at}");
+        }
+        assert!(decoder.is_complete());
+    }
+
+    #[test]
     fn trailers_are_bounded() {
         let trailers = |bytes: usize| {
             let mut body = b"0\r\nA:".to_vec();
@@ -485,7 +517,7 @@ mod tests {
             body.extend_from_slice(b"\r\n\r\n");
             chunked(&body).map(|found| found.2)
         };
-        assert_eq!(trailers(TRAILER_BYTES_MAX), Ok(true));
-        assert_eq!(trailers(TRAILER_BYTES_MAX + 1), Err(Fault::TrailerTooLong));
+        assert_eq!(trailers(HEADERS_BYTES_MAX), Ok(true));
+        assert_eq!(trailers(HEADERS_BYTES_MAX + 1), Err(Fault::TrailerTooLong));
     }
 }

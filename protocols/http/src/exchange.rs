@@ -28,7 +28,7 @@ use http::response::Parts;
 use http::{Extensions, StatusCode};
 
 use crate::deferred::Pending;
-use crate::encode::{Bounded, END_OF_HEAD_BYTES};
+use crate::encode::{Bounded, END_OF_HEAD_BYTES, ReplyFraming};
 use crate::fault::Fault;
 use crate::head::RequestMeta;
 use crate::into_response::refused;
@@ -37,11 +37,13 @@ use crate::limits::{
 };
 use crate::message::{Body, Response};
 use crate::outgoing::{Outgoing, OutgoingHead};
+use crate::pending_body::PendingBody;
 use crate::request_builder::RequestBuilder;
 use crate::respond::{self, WrittenHead};
 use crate::service::{ArrivesWhole, Service, log_panic};
-use crate::sink::{Begun, UploadDecision};
+use crate::sink::{Begun, Sink, UploadDecision};
 use crate::terms::JobTerms;
+use crate::trailers::{self, Trailers};
 use crate::tunnel::TunnelWork;
 use crate::upgrade;
 use crate::words::{FAILURE, REFUSAL, Words};
@@ -129,14 +131,37 @@ pub(crate) struct Upload {
     /// How much may come after that in the same pipe, and how much has.
     pub(crate) left: u64,
     pub(crate) refilled: u64,
-    /// The piece is the last one.
+    /// The piece is the last one, and these come after it.
     pub(crate) is_last: bool,
+    pub(crate) trailers: Trailers,
 }
 
 impl Upload {
+    fn new(sink: Box<dyn Sink>) -> Self {
+        Self {
+            sink: Begun::new(sink),
+            piece: Payload::new(),
+            piped: None,
+            left: 0,
+            refilled: 0,
+            is_last: false,
+            trailers: Trailers::default(),
+        }
+    }
+
+    /// What has gathered is the next piece.
+    pub(crate) fn bring(&mut self, pending: &mut PendingBody, is_last: bool) {
+        self.piece = std::mem::take(&mut pending.piece);
+        self.trailers = std::mem::take(&mut pending.trailers);
+        self.is_last = is_last;
+    }
+
     /// Hands the sink what there is; what it leaves is given back, not offered again. Told to wait,
     /// it is called again for what it was called for.
     fn write(&mut self, scope: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        if !self.trailers.0.is_empty() {
+            self.sink.trailers(std::mem::take(&mut self.trailers.0));
+        }
         if self.piped.is_none() || !self.piece.is_empty() {
             let written = self.sink.write(&mut self.piece, scope);
             if scope.is_parked() {
@@ -218,13 +243,14 @@ impl Exchange {
     }
 
     /// All of the body of a request that was opened is here.
-    pub(crate) fn bring_whole(&mut self, body: Body) {
+    pub(crate) fn bring_whole(&mut self, body: Body, trailers: Trailers) {
         let Some(upload) = &mut self.upload else {
             *self.builder.request.body_mut() = body;
+            trailers.leave(&mut self.builder.request);
             self.state = State::Fresh;
             return;
         };
-        upload.is_last = true;
+        (upload.is_last, upload.trailers) = (true, trailers);
         upload.piece = match body {
             Body::Pooled(buffer) => {
                 let mut piece = Payload::new();
@@ -342,14 +368,7 @@ impl Exchange {
             }
             UploadDecision::Sink(sink) => {
                 self.builder.clear();
-                self.upload = Some(Box::new(Upload {
-                    sink: Begun::new(sink),
-                    piece: Payload::new(),
-                    piped: None,
-                    left: 0,
-                    refilled: 0,
-                    is_last: false,
-                }));
+                self.upload = Some(Box::new(Upload::new(sink)));
                 self.state = State::Receiving;
             }
             UploadDecision::Response(response) => {
@@ -482,11 +501,14 @@ impl Exchange {
         let is_upgraded = upgrade::is_made(&parts);
         match self.write_head(&parts, &body, pool) {
             Some((head, written)) => {
+                let trails = self.request.takes_trailers && written.body.is_some();
                 self.adopt(head, written, body);
                 let upgrade = parts.extensions.remove().filter(|_| is_upgraded);
                 if let Some(reply) = &mut self.reply {
                     reply.set_upgrade(upgrade);
                     reply.set_request_id(parts.extensions.remove());
+                    let trailing = parts.extensions.remove();
+                    reply.set_trailing(trailing.filter(|_| trails).map(Box::new));
                 }
                 self.note = parts.extensions;
             }
@@ -505,6 +527,7 @@ impl Exchange {
         if let Some(framing) = written.body {
             reply.framing = framing;
             reply.body = match body {
+                body if framing == ReplyFraming::Chunked => trailers::for_chunks(body),
                 Body::Payload(payload) => Body::Reader(payload.into()),
                 // They are copied anyway: done here, nothing of the program's goes along.
                 Body::Bytes(bytes) if bytes.len() <= SHARED_COPY_BYTES_MAX => {

@@ -14,6 +14,7 @@ use http::{Request, Version};
 
 use crate::limits::{HEAD_NOTES_MAX, HEADERS_MAX};
 use crate::site_match::SiteKey;
+use crate::trailers;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub enum KnownHeader {
     IfUnmodifiedSince,
     /// `Range`
     Range,
+    /// `TE`
+    Te,
     /// `Transfer-Encoding`
     TransferEncoding,
 }
@@ -84,6 +87,7 @@ impl KnownHeader {
     pub fn from_name(name: &str) -> Option<Self> {
         // The length alone rules out nearly every other header.
         let (known, spelled) = match name.len() {
+            2 => (Self::Te, "te"),
             4 => (Self::Host, "host"),
             5 => (Self::Range, "range"),
             6 => (Self::Expect, "expect"),
@@ -212,6 +216,8 @@ pub(crate) struct RequestMeta {
     pub(crate) spoken: Spoken,
     /// The connection may continue after the reply.
     pub(crate) keep_alive: bool,
+    /// Its client makes use of trailers.
+    pub(crate) takes_trailers: bool,
 }
 
 impl RequestMeta {
@@ -225,6 +231,10 @@ impl RequestMeta {
                 _ => Spoken::Http10,
             },
             keep_alive: head.keep_alive(),
+            takes_trailers: match head.version() {
+                Version::HTTP_11 => head.known(KnownHeader::Te).is_some_and(trailers::are_taken),
+                version => version == Version::HTTP_2,
+            },
         }
     }
 }
@@ -430,6 +440,7 @@ mod tests {
             ("if-none-match", KnownHeader::IfNoneMatch),
             ("if-unmodified-since", KnownHeader::IfUnmodifiedSince),
             ("range", KnownHeader::Range),
+            ("te", KnownHeader::Te),
             ("transfer-encoding", KnownHeader::TransferEncoding),
         ];
         assert_eq!(names.len(), KNOWN, "each known header is in the list");

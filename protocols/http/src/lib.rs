@@ -169,8 +169,8 @@
 //!
 //! # What it does not do
 //!
-//! TLS, `CONNECT`, transfer codings other than `chunked`; trailers are checked and dropped. Over
-//! HTTP/2: server push, priorities, upgrades other than [tunnels](tunnel()).
+//! TLS, `CONNECT`, transfer codings other than `chunked`. Over HTTP/2: server push, upgrades other
+//! than [tunnels](tunnel()).
 //!
 //! The parser, the decoder and the encoders touch no descriptor, clock or thread, and are open to
 //! tests and fuzzing through [`Scan`], [`Decoder`] and [`testing`].
@@ -200,7 +200,7 @@
 // | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
 // | values  | `header_values`                      | lists, codings, entity tags         |
 // | guard   | `hosts`, `origins`                   | requests for others, or from others |
-// | bodies  | `body`                               | lengths, chunks, trailers           |
+// | bodies  | `body`, `trailers`                   | lengths, chunks, what follows them  |
 // | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
 // | work    | `exchange`, `stream`                 | what a worker does with a request   |
 // | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
@@ -261,6 +261,7 @@ mod write;
 mod defer;
 mod tunnel;
 mod upgrade;
+mod trailers;
 mod origins;
 mod upload;
 mod admission;
@@ -380,6 +381,7 @@ pub use state::{Http, Session, ThreadState};
 pub use streamed::Upload;
 pub use terms::{Terms, Work, WorkerParts};
 pub use time_out::TimeOut;
+pub use trailers::{LateTrailers, Trailers, TrailersEnd};
 pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
 #[cfg(feature = "typed-headers")]
 pub use typed_header::{TypedHeader, TypedHeaderRejection};

@@ -53,9 +53,6 @@ pub(crate) const CHUNK_LINE_BYTES_MAX: usize = CHUNK_SIZE_DIGITS_MAX
     + 4 * 1024 // extensions, which no client sends
     + "\r\n".len();
 
-/// Most bytes of all trailer lines together; they are checked and dropped.
-pub(crate) const TRAILER_BYTES_MAX: usize = 8 * 1024;
-
 /// Requests of one connection that may be in flight at once. Past it the connection stalls.
 pub const PIPELINE_MAX: usize = 16;
 

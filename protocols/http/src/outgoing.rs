@@ -21,6 +21,7 @@ use crate::head::RequestMeta;
 use crate::limits::STREAM_PRESSED_BYTES;
 use crate::message::Body;
 use crate::request_id::RequestId;
+use crate::trailers::Trailing;
 use crate::upgrade::Upgrade;
 use crate::words::Words;
 
@@ -46,6 +47,7 @@ pub(crate) struct Outgoing {
 struct Special {
     then: Option<Then>,
     request_id: Option<RequestId>,
+    trailing: Option<Box<Trailing>>,
 }
 
 /// What a reply is that is more than a head and a body, or less.
@@ -117,6 +119,22 @@ impl Outgoing {
         }
     }
 
+    /// These come after its body.
+    pub(crate) fn set_trailing(&mut self, trailing: Option<Box<Trailing>>) {
+        if trailing.is_some() {
+            self.special().trailing = trailing;
+        }
+    }
+
+    /// What comes after its body.
+    pub(crate) fn trailing(&self) -> Option<&Trailing> {
+        self.special.as_ref()?.trailing.as_deref()
+    }
+
+    pub(crate) fn take_trailing(&mut self) -> Option<Box<Trailing>> {
+        self.special.as_mut()?.trailing.take()
+    }
+
     fn special(&mut self) -> &mut Special {
         self.special.get_or_insert_default()
     }
@@ -132,7 +150,7 @@ impl Outgoing {
 
     /// Whether it has to leave the output for what comes after its head, or instead of it.
     pub(crate) fn is_special(&self) -> bool {
-        self.then().is_some()
+        self.then().is_some() || self.trailing().is_some()
     }
 
     /// Whether the connection is another protocol's after it.

@@ -16,6 +16,7 @@ use crate::message::Body;
 use crate::request_builder::RequestBuilder;
 use crate::service::{Opening, is_short};
 use crate::terms::JobTerms;
+use crate::trailers::Trailers;
 
 /// See the module.
 pub(crate) struct PendingBody {
@@ -39,6 +40,8 @@ pub(crate) struct PendingBody {
     /// Bytes of data so far.
     pub(crate) bytes: u64,
     pub(crate) gathered: Gathered,
+    /// What has come after all of it.
+    pub(crate) trailers: Trailers,
     /// Of a body that arrives completely.
     pub(crate) body_bytes_max: u64,
     /// Its client waits for `100 Continue`.
@@ -77,6 +80,7 @@ impl Default for PendingBody {
             piece: Payload::new(),
             bytes: 0,
             gathered: Gathered::default(),
+            trailers: Trailers::default(),
             body_bytes_max: 0,
             owes_continue: false,
         }
@@ -144,7 +148,7 @@ impl PendingBody {
     pub(crate) fn clear(&mut self) {
         self.builder.clear();
         drop(self.gathered.take());
-        self.piece = Payload::new();
+        (self.piece, self.trailers) = (Payload::new(), Trailers::default());
     }
 }
 

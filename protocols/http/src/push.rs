@@ -89,10 +89,13 @@ fn end<S: Service>(connection: &mut Connection<'_, S>) -> bool {
         write::break_off(connection, reply.framing);
         return false;
     }
+    connection.session.is_streaming = false;
+    if reply.trailing().is_some() {
+        return write::end_with_trailers(connection, &reply);
+    }
     if reply.framing == ReplyFraming::Chunked {
         connection.write_static(LAST_CHUNK);
     }
-    connection.session.is_streaming = false;
     write::reply_done(connection, reply.request.keep_alive);
     true
 }

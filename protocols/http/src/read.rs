@@ -18,6 +18,7 @@ use crate::refuse::{refuse, refuse_unread};
 use crate::scan::Scan;
 use crate::service::{Opening, Service, is_short, log_number};
 use crate::state::{Connection, Http, Stage, Step, log, log_arrival};
+use crate::trailers::Trailers;
 use crate::{defer, upload, write};
 
 /// What a client of HTTP/2 begins with, as far as it looks like a head (RFC 9113 section 3.4).
@@ -267,7 +268,8 @@ fn decode<S: Service>(
     pending_body: &mut PendingBody,
     input: &[u8],
 ) -> Result<Step, Fault> {
-    let mut rest = input;
+    // What has come of trailers waits in the input for the rest of them, and was looked at.
+    let mut rest = &input[pending_body.decoder.trailer_bytes()..];
     loop {
         let (decoder_before, rest_before) = (pending_body.decoder, rest);
         let piece = pending_body.decoder.next(&mut rest)?;
@@ -275,6 +277,11 @@ fn decode<S: Service>(
             Piece::Data(data) => data,
             Piece::More | Piece::End => &[],
         };
+        if pending_body.decoder.is_complete() && pending_body.mode != BodyMode::Discarded {
+            let end = input.len() - rest.len();
+            let section = &input[end - pending_body.decoder.trailer_bytes()..end];
+            pending_body.trailers = Trailers::of_lines(section, &connection.protocol.limits)?;
+        }
         let stall = if pending_body.mode == BodyMode::Streamed {
             let is_whole = data.len() == input.len();
             upload::take_data(connection, pending_body, data, is_whole)
@@ -284,14 +291,17 @@ fn decode<S: Service>(
         if let Some(stall) = stall {
             // As if this piece had not been looked at: it is offered again.
             pending_body.decoder = decoder_before;
-            return Ok(Step::Blocked(input.len() - rest_before.len(), stall));
+            let taken = input.len() - rest_before.len() - decoder_before.trailer_bytes();
+            return Ok(Step::Blocked(taken, stall));
         }
         pending_body.came(data.len() as u64);
         if pending_body.decoder.is_complete() {
             return Ok(Step::On(input.len() - rest.len()));
         }
         if piece == Piece::More {
-            return Ok(Step::NeedMore(input.len()));
+            return Ok(Step::NeedMore(
+                input.len() - pending_body.decoder.trailer_bytes(),
+            ));
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::outgoing::{Outgoing, OutgoingHead, discard_body};
 use crate::prebuilt::{PrebuiltHead, amend_headers};
 use crate::respond;
 use crate::terms::Terms;
+use crate::trailers;
 use crate::upgrade;
 
 /// Where a request was answered, or is to be. Unless it was answered, whatever was written into the
@@ -193,8 +194,15 @@ impl<'a> Reply<'a> {
             self.reply.set_upgrade(parts.extensions.remove());
         }
         self.reply.set_request_id(parts.extensions.remove());
+        let trailing = parts.extensions.remove();
+        let trails = request.takes_trailers && head.body.is_some();
+        self.reply
+            .set_trailing(trailing.filter(|_| trails).map(Box::new));
         match (head.body, body) {
             (None, body) => discard_body(body),
+            (Some(framing @ ReplyFraming::Chunked), body) => {
+                (self.reply.body, self.reply.framing) = (trailers::for_chunks(body), framing);
+            }
             (Some(_), Body::Bytes(bytes)) if bytes.len() <= SHARED_COPY_BYTES_MAX => {
                 let bytes = flatpath::guarded(bytes);
                 if !self.put_body(&bytes) {
@@ -305,6 +313,7 @@ mod tests {
         is_head: false,
         spoken: Spoken::Http11,
         keep_alive: true,
+        takes_trailers: false,
     };
     const HEAD_META: RequestMeta = RequestMeta {
         is_head: true,

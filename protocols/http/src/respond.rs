@@ -7,6 +7,7 @@ use crate::encode::{self, HeadOut, ReplyFraming, Sink};
 use crate::head::{RequestMeta, Spoken};
 use crate::header_values::elements;
 use crate::message::Body;
+use crate::trailers::Trailing;
 use crate::upgrade;
 
 /// What follows a head that was written.
@@ -46,6 +47,7 @@ pub(crate) fn head(
         Body::Channel(_) => stated_length(parts),
         body => body.length(),
     };
+    let trailing = Trailing::of(parts, request).filter(|_| may_have_body(status));
     let framing = match (status, length) {
         (StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS, _) => None,
         // RFC 9110 8.6 lets a 304 state the length that a 200 would have.
@@ -55,14 +57,18 @@ pub(crate) fn head(
         (_, Some(0)) if request.is_head => {
             Some(ReplyFraming::Length(stated_length(parts).unwrap_or(0)))
         }
-        (_, Some(length)) => Some(ReplyFraming::Length(length)),
-        (_, None) if request.spoken == Spoken::Http11 => Some(ReplyFraming::Chunked),
-        (_, None) => Some(ReplyFraming::CloseDelimited),
+        // A client may read no further than a length.
+        (_, Some(length)) if trailing.is_none() => Some(ReplyFraming::Length(length)),
+        _ if request.spoken == Spoken::Http11 => Some(ReplyFraming::Chunked),
+        _ => Some(ReplyFraming::CloseDelimited),
     };
     match framing {
         Some(ReplyFraming::Length(length)) => head.length(length),
         Some(ReplyFraming::Chunked) => head.spelled(b"Transfer-Encoding", b"chunked"),
         Some(ReplyFraming::CloseDelimited) | None => {}
+    }
+    if let Some(trailing) = trailing {
+        trailing.announce(&mut head);
     }
     let body = framing.filter(|_| !request.is_head && may_have_body(status));
     let is_delimited = body != Some(ReplyFraming::CloseDelimited);
@@ -110,6 +116,7 @@ mod tests {
         is_head: false,
         spoken: Spoken::Http11,
         keep_alive: true,
+        takes_trailers: false,
     };
 
     fn encoded(response: Response, request: RequestMeta) -> (String, WrittenHead) {

@@ -2,7 +2,7 @@
 
 use flatpath::WorkerScope;
 use flatpath::memory::{Payload, Piped};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use crate::into_response::IntoResponse;
 use crate::message::Response;
@@ -63,6 +63,12 @@ pub trait Sink: Send {
         Err(Box::new(StatusCode::INTERNAL_SERVER_ERROR.into_response()))
     }
 
+    /// The [trailers](crate::Trailers) of the body, if there are any: before the last of it is
+    /// written, so that one which takes a body in one piece has both. By default they are dropped.
+    fn trailers(&mut self, trailers: HeaderMap) {
+        drop(trailers);
+    }
+
     /// Whether a body that broke off is of use: then what arrived of it is written before the sink
     /// is dropped, as far as the server learns of the end from the client or by a deadline. By
     /// default no. Called on the network thread.
@@ -112,6 +118,15 @@ impl Begun {
         scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
         self.call(scope, |sink, scope| sink.write_piped(piped, scope))
+    }
+
+    /// As [`Sink::trailers`].
+    pub(crate) fn trailers(&mut self, trailers: HeaderMap) {
+        // Meanwhile out of here, as for a call.
+        if let Some(mut sink) = self.0.take() {
+            sink.trailers(trailers);
+            self.0 = Some(sink);
+        }
     }
 
     fn call(

@@ -1,7 +1,8 @@
 //! The body of a reply that workers read, one chunk in each run.
 //!
 //! A body that is short as a whole is a short reply: its buffer may come from the reserve. The
-//! chunks of a long one may not, so that streams leave the reserve to the others.
+//! chunks of a long one may not, so that streams leave the reserve to the others. Where trailers
+//! end the body (`trailers`), the network thread writes its end.
 
 use std::io::{self, Read, Write as _};
 
@@ -84,7 +85,7 @@ impl Exchange {
         match read_some(source, buffer.spare_up_to(data_bytes_max)) {
             Ok(0) if length.is_none() => {
                 buffer.clear();
-                if is_chunked {
+                if is_chunked && reply.trailing().is_none() {
                     buffer.append(LAST_CHUNK);
                 }
                 self.end_stream(buffer);
@@ -108,7 +109,7 @@ impl Exchange {
     }
 
     fn end_stream(&mut self, last: Buffer) {
-        self.chunk = Some(last);
+        self.chunk = Some(last).filter(|last| !last.filled().is_empty());
         if let Some(reply) = &mut self.reply {
             reply.discard_body();
         }

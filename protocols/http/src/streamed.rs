@@ -16,6 +16,7 @@ use crate::carried::Carried;
 use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
 use crate::sink::{Sink, UploadDecision};
+use crate::trailers::Trailers;
 
 /// The answer of a handler that takes the body piece by piece, on a route that is
 /// [`streamed`](crate::Methods::streamed): what takes it.
@@ -60,7 +61,41 @@ impl Upload {
         W: Write + Send + 'static,
         R: IntoResponse,
     {
-        Self::new(Written { writer, finish })
+        Self::with_trailers(writer, |writer, _| finish(writer))
+    }
+
+    /// The same for a handler that also wants the trailers of the body, none where there are none.
+    ///
+    /// ```
+    /// use flatpath_http::http::StatusCode;
+    /// use flatpath_http::{Trailers, Upload};
+    ///
+    /// fn put() -> Upload {
+    ///     Upload::with_trailers(Vec::new(), |bytes: Vec<u8>, Trailers(trailers)| {
+    ///         match trailers.get("x-sum") {
+    ///             Some(sum) if *sum == bytes.iter().fold(0u8, |sum, it| sum ^ it).to_string() => {
+    ///                 StatusCode::CREATED
+    ///             }
+    ///             _ => StatusCode::BAD_REQUEST,
+    ///         }
+    ///     })
+    /// }
+    /// # let _ = put;
+    /// ```
+    pub fn with_trailers<W, R>(
+        writer: W,
+        finish: impl FnOnce(W, Trailers) -> R + Send + 'static,
+    ) -> Self
+    where
+        W: Write + Send + 'static,
+        R: IntoResponse,
+    {
+        let trailers = Trailers::default();
+        Self::new(Written {
+            writer,
+            trailers,
+            finish,
+        })
     }
 
     /// Calls `act` when the body breaks off, after the sink was told: see [`Sink::abandoned`]. A
@@ -105,13 +140,14 @@ impl<F: FnOnce() + Send> Policy for Watched<F> {
 /// The sink of an [`Upload::to`].
 struct Written<W, F> {
     writer: W,
+    trailers: Trailers,
     finish: F,
 }
 
 impl<W, F, R> Sink for Written<W, F>
 where
     W: Write + Send,
-    F: FnOnce(W) -> R + Send,
+    F: FnOnce(W, Trailers) -> R + Send,
     R: IntoResponse,
 {
     fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
@@ -120,9 +156,13 @@ where
         written.map_err(|reason| Box::new(broken(&reason)))
     }
 
+    fn trailers(&mut self, trailers: HeaderMap) {
+        self.trailers = Trailers(trailers);
+    }
+
     fn finish(mut self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
         match self.writer.flush() {
-            Ok(()) => (self.finish)(self.writer).into_response(),
+            Ok(()) => (self.finish)(self.writer, self.trailers).into_response(),
             Err(reason) => broken(&reason),
         }
     }
@@ -187,40 +227,5 @@ impl Policy for Within {
             self.bytes_left -= bytes;
         }
         written
-    }
-}
-impl Sink for Within {
-    fn write(
-        &mut self,
-        piece: &mut Payload,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        self.take(piece.len(), scope, |sink, scope| sink.write(piece, scope))
-    }
-
-    fn takes_pipes(&self) -> bool {
-        self.sink.takes_pipes()
-    }
-
-    fn write_piped(
-        &mut self,
-        piped: &mut Piped,
-        scope: &mut WorkerScope<'_>,
-    ) -> Result<(), Box<Response>> {
-        self.take(piped.len(), scope, |sink, scope| {
-            sink.write_piped(piped, scope)
-        })
-    }
-
-    fn keeps_parts(&self) -> bool {
-        self.sink.keeps_parts()
-    }
-
-    fn finish(self: Box<Self>, scope: &mut WorkerScope<'_>) -> Response {
-        self.sink.finish(scope)
-    }
-
-    fn refused(self: Box<Self>, response: Response) -> Response {
-        self.sink.refused(response)
     }
 }

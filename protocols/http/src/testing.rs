@@ -12,6 +12,7 @@ use crate::fault::Fault;
 #[cfg(feature = "http2")]
 use crate::h2::hpack;
 use crate::head::{Head, RequestMeta};
+use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
 use crate::names::Names;
 use crate::outgoing::OutgoingHead;
@@ -19,6 +20,7 @@ pub use crate::parse::with_head;
 use crate::reply::{Disposition, Out, Reply};
 use crate::request_builder::RequestBuilder;
 use crate::service::{Place, Service};
+use crate::trailers::Trailers;
 
 /// Blocks of fields of one connection of HTTP/2, one after the other (RFC 7541).
 #[cfg(feature = "http2")]
@@ -78,10 +80,13 @@ pub fn request(input: &[u8]) -> Result<Option<(Request, usize)>, Fault> {
             Piece::End => break,
         }
     }
+    let end = input.len() - rest.len();
+    let section = &input[end - decoder.trailer_bytes()..end];
+    Trailers::of_lines(section, &Limits::default())?.leave(&mut builder.request);
     if !body.is_empty() {
         *builder.request.body_mut() = body.into();
     }
-    Ok(Some((builder.request, input.len() - rest.len())))
+    Ok(Some((builder.request, end)))
 }
 
 /// The inline answer of a service to the request that `input` begins with, as its client would get

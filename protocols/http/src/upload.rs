@@ -161,7 +161,8 @@ pub(crate) fn take_last<S: Service>(
 /// All of the body of a request that was opened is here: its job has it, and the time that a
 /// request has from then on.
 pub(crate) fn bring_whole(job: &mut Exchange, pending_body: &mut PendingBody, turn: Turn) {
-    job.bring_whole(pending_body.take_body());
+    let trailers = std::mem::take(&mut pending_body.trailers);
+    job.bring_whole(pending_body.take_body(), trailers);
     let terms = JobTerms {
         time: pending_body.terms.time,
         ..job.terms
@@ -311,8 +312,7 @@ fn pass_piece<S: Service>(
     // The next pipe is for a job that is here (U4).
     connection.io.receive_piped(None);
     if let Some(upload) = &mut job.upload {
-        upload.piece = std::mem::take(&mut pending_body.piece);
-        upload.is_last = is_last;
+        upload.bring(pending_body, is_last);
     }
     defer::dispatch(connection, job);
     let ends = !pending_body.request.keep_alive || connection.leaving();

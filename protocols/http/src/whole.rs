@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use flatpath::WorkerScope;
 use flatpath::memory::Payload;
+use http::HeaderMap;
 
 use crate::answer::{Answer, Kind, Waiting, failed};
 use crate::handler::Call;
@@ -26,6 +27,7 @@ use crate::message::{Request, Response};
 use crate::mount::{self, Mounted};
 use crate::sink::Sink;
 use crate::streamed;
+use crate::trailers::Trailers;
 
 /// See the module.
 pub(crate) struct Whole {
@@ -128,6 +130,12 @@ impl Place {
 }
 
 impl Sink for Whole {
+    fn trailers(&mut self, trailers: HeaderMap) {
+        if let Left::All(request) = &mut self.left {
+            Trailers(trailers).leave(request);
+        }
+    }
+
     fn write(
         &mut self,
         piece: &mut Payload,

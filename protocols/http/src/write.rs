@@ -225,6 +225,27 @@ pub(crate) fn send<S: Service>(connection: &mut Connection<'_, S>, mut reply: Ou
     if matches!(reply.body, Body::Reader(_)) && !queue_file(connection, &mut reply) {
         return false;
     }
+    if reply.trailing().is_some() {
+        return end_with_trailers(connection, &reply);
+    }
+    reply_done(connection, reply.request.keep_alive);
+    true
+}
+
+/// Queues what ends a body in chunks, or in the way that its client has it. False: there is no
+/// memory for that, and the reply breaks off.
+#[cold]
+pub(crate) fn end_with_trailers<S: Service>(
+    connection: &mut Connection<'_, S>,
+    reply: &Outgoing,
+) -> bool {
+    if reply.framing == ReplyFraming::Chunked
+        && let Some(trailing) = reply.trailing()
+        && connection.write(&trailing.last_chunk()).is_err()
+    {
+        break_off(connection, reply.framing);
+        return false;
+    }
     reply_done(connection, reply.request.keep_alive);
     true
 }
@@ -311,6 +332,9 @@ pub(crate) fn send_job<S: Service>(
     if job.state == State::Answered {
         recycle(connection, job);
         connection.session.is_streaming = false;
+        if reply.trailing().is_some() {
+            return end_with_trailers(connection, &reply);
+        }
         reply_done(connection, reply.request.keep_alive);
         return true;
     }

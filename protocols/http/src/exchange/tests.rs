@@ -11,6 +11,7 @@ const META: RequestMeta = RequestMeta {
     is_head: false,
     spoken: Spoken::Http11,
     keep_alive: true,
+    takes_trailers: false,
 };
 
 fn pool() -> Pool {

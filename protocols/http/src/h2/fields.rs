@@ -282,7 +282,7 @@ fn check_header(name: &[u8], value: &[u8]) -> Result<Option<Fault>, Refusal> {
     Ok((value.trim_ascii().len() != value.len()).then_some(Fault::HeaderValue))
 }
 
-/// Whether these may come after a body (RFC 9113 section 8.1). They are dropped.
+/// Whether these may come after a body (RFC 9113 section 8.1).
 pub(super) fn are_trailers(list: &FieldList) -> bool {
     let is_right = |(name, value): (&[u8], &[u8])| {
         let is_value = value.is_empty() || chars::is_header_value(value);

@@ -243,7 +243,11 @@ impl<S: Service> Session<S> {
     ) -> Result<(), Stop> {
         let is_right = frame.has(END_STREAM) && fields::are_trailers(list);
         let error = match (error, self.streams[at].flow.is_received) {
-            (None, false) if is_right => return self.body_ended(connection, frame.stream),
+            (None, false) if is_right => {
+                let core = &mut self.core;
+                self.streams[at].take_trailers(&mut Link { connection, core }, list);
+                return self.body_ended(connection, frame.stream);
+            }
             (None, true) => Code::StreamClosed,
             (error, _) => error.unwrap_or(Code::Protocol),
         };

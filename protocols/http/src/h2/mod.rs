@@ -32,7 +32,7 @@
 //! | `frames`    | what each frame does                                              | yes      |
 //! | `session`   | the loop: input, rounds, deadlines                                | yes      |
 //!
-//! What it does not do: server push, trailers (dropped), CONNECT to other hosts.
+//! What it does not do: server push, CONNECT to other hosts.
 
 use flatpath::access_log::LogEnd;
 use flatpath::{Job, Phase, Received, Stall};

@@ -28,6 +28,7 @@ use crate::pending_body::PendingBody;
 use crate::service::{Opening, Service, log_number};
 use crate::state::{Http, log};
 use crate::target::path_range;
+use crate::trailers::Trailers;
 use crate::upload::{self, When};
 
 /// Headers for which there is room at once: nearly all requests have fewer.
@@ -246,6 +247,21 @@ impl<S: Service> Stream<S> {
         Ok(())
     }
 
+    /// Takes what comes after the body, which ends with it.
+    pub(super) fn take_trailers(&mut self, connection: &mut Link<'_, '_, S>, list: &FieldList) {
+        let Some(incoming) = &mut self.incoming else {
+            return;
+        };
+        let gathered = match list.is_over() {
+            true => Err(Fault::TrailerTooLong),
+            false => Trailers::gather(list.iter(), &connection.protocol.limits),
+        };
+        match gathered {
+            Ok(trailers) => incoming.pending.trailers = trailers,
+            Err(fault) => self.fault(connection, fault),
+        }
+    }
+
     /// Passes on what has arrived.
     ///
     /// # Errors
@@ -322,8 +338,7 @@ impl<S: Service> Stream<S> {
             upload::take_head_buffer(job, connection.io.pool()).map_err(|_| Stall::Memory)?;
         }
         if let Some(upload) = &mut job.upload {
-            upload.piece = std::mem::take(&mut incoming.pending.piece);
-            upload.is_last = is_last;
+            upload.bring(&mut incoming.pending, is_last);
         }
         incoming.release(connection, &mut self.flow);
         if is_last {

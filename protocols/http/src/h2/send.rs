@@ -7,6 +7,8 @@
 //! | fed             | with its sender; one piece at a time in `front`                       |
 //! | of a tunnel     | with the tunnel; the same                                             |
 //!
+//! Trailers, if there are any, come after that with the end of the stream.
+//!
 //! Only what its client's windows have room for is sent (RFC 9113 section 5.2), and of each stream
 //! so much at once that others have their turn.
 
@@ -16,6 +18,7 @@ use flatpath::{Job, Stall};
 use http::StatusCode;
 
 use super::bounds::UNHELD_BYTES_MAX;
+use super::hpack::put_field;
 use super::link::Link;
 use super::stream::{Home, Stream};
 use super::wire::{self, Code};
@@ -29,6 +32,7 @@ use crate::message::Body;
 use crate::outgoing::{Outgoing, OutgoingHead};
 use crate::service::Service;
 use crate::state::Http;
+use crate::trailers::Trailing;
 use crate::tunnel::TunnelEnd;
 use crate::upgrade::Next;
 use crate::words::REFUSAL;
@@ -42,6 +46,8 @@ pub(super) struct Sending {
     pub(super) source: Source,
     /// The client's windows have no room for what is in front.
     is_blocked: bool,
+    /// What comes after all of it.
+    trailing: Option<Box<Trailing>>,
 }
 
 /// What comes after what is in front.
@@ -147,11 +153,9 @@ impl<S: Service> Stream<S> {
                 return self.begin(connection, Outgoing::words(REFUSAL));
             }
             let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
-            self.begin_with(
-                connection,
-                Outgoing::new(reply.status, head, reply.request),
-                true,
-            );
+            let mut begun = Outgoing::new(reply.status, head, reply.request);
+            begun.set_trailing(reply.take_trailing());
+            self.begin_with(connection, begun, true);
         }
         let Some(sending) = &mut self.sending else {
             return write::recycle(connection, job);
@@ -221,6 +225,8 @@ impl<S: Service> Stream<S> {
             record.named(reply.request_id());
         }
         let body = std::mem::take(&mut reply.body);
+        let trailing = reply.take_trailing();
+        let has_more = has_more || trailing.is_some();
         let has_body = reply.body_bytes() > 0 || !matches!(body, Body::Empty) || has_more;
         let is_end = self.is_head || !has_body;
         let rest = put_head(connection, self.flow.id, &mut reply, is_end);
@@ -243,6 +249,7 @@ impl<S: Service> Stream<S> {
             is_held: false,
             source,
             is_blocked: false,
+            trailing,
         });
         sending.put_next(front);
         if let Some((tunnel, early)) = tunnel {
@@ -356,9 +363,19 @@ impl<S: Service> Stream<S> {
             return Ok(0);
         }
         let is_end = bytes == sending.front.len() && matches!(sending.source, Source::End);
+        let trailers = match is_end {
+            true => sending.trailing.as_deref().and_then(trailers_block),
+            false => None,
+        };
         let piece = sending.front.slice(..bytes);
-        let sent = connection.send_data(&mut self.flow, &piece, is_end);
-        sent.map_err(|_| Stall::Memory)?;
+        if bytes > 0 || trailers.is_none() {
+            let is_last = is_end && trailers.is_none();
+            let sent = connection.send_data(&mut self.flow, &piece, is_last);
+            sent.map_err(|_| Stall::Memory)?;
+        }
+        if let Some(block) = trailers {
+            wire::put_block(&mut connection.core.out, self.flow.id, &block, true);
+        }
         sending.front.advance(bytes);
         sending.is_blocked = false;
         self.sent.body_bytes += bytes as u64;
@@ -421,6 +438,16 @@ impl<S: Service> Stream<S> {
             receiver.drain();
         }
     }
+}
+
+/// What comes after a body as a block, if there is something.
+#[cold]
+fn trailers_block(trailing: &Trailing) -> Option<Vec<u8>> {
+    let mut block = Vec::new();
+    for (name, value) in trailing.fields() {
+        put_field(&mut block, name.as_str().as_bytes(), value.as_bytes());
+    }
+    (!block.is_empty()).then_some(block)
 }
 
 /// Sends the head of a reply, and takes what of the body stands with it.

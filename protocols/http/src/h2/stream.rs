@@ -357,6 +357,7 @@ impl<S: Service> Stream<S> {
             is_head: self.is_head,
             spoken: Spoken::Http2,
             keep_alive: true,
+            takes_trailers: false,
         };
         let reply = refuse::fault_reply(connection, fault, request);
         self.reply(connection, reply);

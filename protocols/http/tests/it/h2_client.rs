@@ -71,6 +71,7 @@ pub(crate) struct Reply {
     pub(crate) status: Option<StatusCode>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: HeaderMap,
     /// The end of its stream.
     pub(crate) end: Option<Result<(), Option<Reason>>>,
 }
@@ -171,6 +172,12 @@ impl Peer {
         let sent = stream.send_data(Bytes::copy_from_slice(body), is_last);
         // The stream may have ended.
         let _told = sent;
+    }
+
+    /// Ends a body with these.
+    pub(crate) fn trail(&mut self, index: usize, trailers: HeaderMap) {
+        let (stream, _) = self.exchanges[index].upload.as_mut().expect("a body");
+        stream.send_trailers(trailers).expect("it is open");
     }
 
     /// Resets the stream of a request.
@@ -302,7 +309,13 @@ impl Exchange {
                     self.body = None;
                 }
                 None => {
-                    self.reply.end = Some(Ok(()));
+                    let trailers = match body.poll_trailers(&mut context()) {
+                        Poll::Pending => return,
+                        Poll::Ready(trailers) => trailers.map_err(|error| error.reason()),
+                    };
+                    self.reply.end = Some(trailers.map(|trailers| {
+                        self.reply.trailers = trailers.unwrap_or_default();
+                    }));
                     self.body = None;
                 }
             }

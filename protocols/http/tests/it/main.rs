@@ -43,6 +43,7 @@ mod sites;
 mod state_parts;
 mod test_client;
 mod time_outs;
+mod trailers;
 mod typed;
 mod unread;
 mod upgrade;

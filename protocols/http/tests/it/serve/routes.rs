@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::process::Command;
 
 use flatpath::DriverChoice;
-use flatpath_http::http::StatusCode;
-use flatpath_http::{Answer, Http, Next, Parameters, Request, Router, routing};
+use flatpath_http::http::{HeaderMap, HeaderValue, StatusCode};
+use flatpath_http::{Answer, Http, Next, Parameters, Request, Router, Trailers, routing};
 use flatpath_testkit::Client;
 use flatpath_testkit::skipped::not_run;
 
@@ -14,6 +14,7 @@ use crate::serve::{post, serve};
 
 on_each_driver!(
     curl_gets_what_the_routes_say,
+    curl_gets_trailers_over_both_versions,
     a_body_that_is_too_long_counts_where_its_client_hears_of_that,
 );
 
@@ -56,6 +57,31 @@ fn curl_gets_what_the_routes_say(choice: DriverChoice) {
     }
     let missing = curl(&[], &format!("http://{address}/none")).expect("it is installed");
     assert!(missing.starts_with("HTTP/1.1 404 "), "{missing}");
+}
+
+fn curl_gets_trailers_over_both_versions(choice: DriverChoice) {
+    let sum = || {
+        let sum = [("x-sum".parse().expect("a name"), HeaderValue::from(7))];
+        Trailers(HeaderMap::from_iter(sum)).after("seven\n")
+    };
+    let (_server, address) = serve(choice, Http::service(Router::new().get("/", sum)));
+    let url = format!("http://{address}/");
+    for (version, said) in [
+        ("--http1.1", "\r\n\r\nseven\nX-Sum: 7\r\n"),
+        ("--http2-prior-knowledge", "\r\n\r\nseven\nx-sum: 7\r\n"),
+    ] {
+        let Some(found) = curl(&[version, "-H", "TE: trailers"], &url) else {
+            return;
+        };
+        assert!(
+            found.ends_with(said) || found.ends_with(&format!("{said}\r\n")),
+            "{found}"
+        );
+        assert!(
+            found.to_lowercase().contains("\r\ntrailer: x-sum\r\n"),
+            "{found}"
+        );
+    }
 }
 
 /// Lets those in who say who they are.

@@ -1,6 +1,7 @@
 //! RFC 9112 section 7: chunked bodies.
 
-use flatpath_http::{Fault, testing};
+use flatpath_http::http::HeaderValue;
+use flatpath_http::{Fault, Trailers, testing};
 
 use crate::vectors::{body, chunked, incomplete, refused};
 
@@ -94,18 +95,25 @@ fn s7_1_1_extensions_are_ignored_and_bounded() {
 }
 
 /// 7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or
-/// discard the received trailer fields." And it MUST NOT merge them blindly: they are discarded.
+/// discard the received trailer fields." And it MUST NOT merge them blindly: they are apart, and
+/// what belongs into a head is dropped.
 #[test]
-fn s7_1_2_trailers_are_checked_and_dropped() {
-    let input = chunked("5\r\nhello\r\n0\r\nHost: evil\r\nContent-Length: 9\r\n\r\n");
+fn s7_1_2_trailers_are_checked_and_no_headers() {
+    let input = chunked("5\r\nhello\r\n0\r\nHost: evil\r\nContent-Length: 9\r\nX: y\r\n\r\n");
     let (request, _) = testing::request(input.as_bytes())
         .expect("valid")
         .expect("complete");
     assert_eq!(request.headers()["host"], "h");
     assert!(!request.headers().contains_key("content-length"));
+    assert!(!request.headers().contains_key("x"));
+    let Trailers(trailers) = request.extensions().get().expect("there are some");
+    assert_eq!(
+        (trailers.len(), &trailers["x"]),
+        (1, &HeaderValue::from_static("y"))
+    );
     refused(chunked("0\r\nA : b\r\n\r\n"), Fault::Trailer, 400);
     refused(chunked("0\r\nA: b\r\n c\r\n\r\n"), Fault::Trailer, 400);
     refused(chunked("0\r\nno colon\r\n\r\n"), Fault::Trailer, 400);
-    let long = format!("0\r\n{}\r\n", "A: bcdefgh\r\n".repeat(1000));
+    let long = format!("0\r\n{}\r\n", "A: bcdefgh\r\n".repeat(2000));
     refused(chunked(&long), Fault::TrailerTooLong, 431);
 }
