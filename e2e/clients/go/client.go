@@ -2,7 +2,8 @@
 // read to its end. Over TLS it is that of net/http; by prior knowledge that of golang.org/x/net,
 // which is the same code.
 //
-// Usage: client BASE-URL CERTIFICATE SERVED-DIRECTORY. Says how many cases passed.
+// Usage: client BASE-URL CERTIFICATE SERVED-DIRECTORY, or client trailers BASE-URL. Says how many
+// cases passed.
 package main
 
 import (
@@ -60,6 +61,10 @@ type reply struct {
 
 func main() {
 	log.SetFlags(0)
+	if os.Args[1] == "trailers" {
+		trailers(os.Args[2])
+		return
+	}
 	base, directory := os.Args[1], os.Args[3]
 	client := &http.Client{Transport: transport(base, os.Args[2])}
 	read := func(name string) []byte {

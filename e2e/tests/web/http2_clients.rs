@@ -9,7 +9,8 @@ use std::process::Command;
 
 use flatpath::Server;
 use flatpath::tls::TlsConfig;
-use flatpath_http::{Http, Limits, Request, Router};
+use flatpath_http::http::{HeaderMap, HeaderName, HeaderValue};
+use flatpath_http::{Bytes, Http, Limits, Request, Router, Trailers, Upload, routing};
 use flatpath_testkit::deadline::patience;
 use flatpath_testkit::{Driver, Issued, Site, each_driver, tools};
 use flatpath_websocket::{Message, Socket, WebSocket};
@@ -22,6 +23,7 @@ each_driver!(
     go_is_served,
     httpx_and_a_newer_libcurl_are_served,
     a_page_of_many_files_is_served,
+    trailers_of_node_and_go_come_and_go,
     the_rules_of_h2spec_hold,
 );
 
@@ -130,6 +132,46 @@ fn a_page_of_many_files_is_served(driver: Driver) {
     let output = tools::run(browser.arg(folder.path()), patience());
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
+    running.handle().drain();
+    running.wait().expect("it ends");
+}
+
+/// Takes bodies of both kinds with the trailer `x-sum`, and sends one.
+fn sums() -> Router {
+    let show = |bytes: usize, Trailers(said): Trailers| {
+        let said = said.get("x-sum").map(HeaderValue::to_str);
+        let said = said.and_then(Result::ok).unwrap_or_default();
+        let name = HeaderName::from_static("x-sum");
+        let own = HeaderMap::from_iter([(name, HeaderValue::from(bytes))]);
+        Trailers(own).after(format!("{bytes} bytes, x-sum {said}"))
+    };
+    let whole = move |trailers: Trailers, body: Bytes| show(body.len(), trailers);
+    let finish = move |bytes: Vec<u8>, trailers| show(bytes.len(), trailers);
+    let upload = move || Upload::with_trailers(Vec::new(), finish);
+    Router::new()
+        .post("/whole", whole)
+        .route("/streamed", routing::put(upload).streamed())
+}
+
+fn trailers_of_node_and_go_come_and_go(driver: Driver) {
+    let (Some(node), Some(programs)) =
+        (tools::find("node"), tools::installed("FLATPATH_GO_CLIENTS"))
+    else {
+        return;
+    };
+    let running = Server::new()
+        .driver(choice(driver))
+        .listen("127.0.0.1:0", Http::service(sums()))
+        .start()
+        .expect("started");
+    let base = format!("http://{}", running.addresses()[0].address);
+    let mut by_node = Command::new(node);
+    by_node.arg(program("trailers_client.cjs"));
+    let mut by_go = Command::new(programs.join("client"));
+    by_go.arg("trailers");
+    for mut client in [by_node, by_go] {
+        assert_eq!(text(client.arg(&base)), "12 cases\n", "{client:?}");
+    }
     running.handle().drain();
     running.wait().expect("it ends");
 }
