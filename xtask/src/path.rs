@@ -1,4 +1,5 @@
-//! `cargo xtask path`: the functions and files of one GET of a hot file, from a trace.
+//! `cargo xtask path`: the functions and files of one GET of a hot file, from a trace, over HTTP/1
+//! and over HTTP/2.
 //!
 //! The server runs under valgrind's callgrind, on the epoll driver (callgrind knows no io_uring),
 //! and answers one kept connection: once N requests, once 2 N, after a warm-up. What was called at
@@ -17,6 +18,7 @@
 //! are accessors and the like, whose names say what they do.
 
 mod callgrind;
+mod clients;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,7 @@ use flatpath_testkit::Launch;
 
 use crate::{process, workspace};
 use callgrind::Function;
+use clients::Version;
 
 /// A function is read if so many of its lines run.
 const LINES_READ: usize = 7;
@@ -47,17 +50,23 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     let server = build()?;
-    let (short, long) = (trace(&server, REQUESTS)?, trace(&server, 2 * REQUESTS)?);
-    let path = on_path(&short, &long, &workspace::root());
     println!("* at least {LINES_READ} lines");
-    for ((file, name), lines) in &path {
+    for (version, name) in [(Version::Http1, "HTTP/1"), (Version::Http2, "HTTP/2")] {
+        let trace = |requests| trace(&server, version, requests);
+        let (short, long) = (trace(REQUESTS)?, trace(2 * REQUESTS)?);
+        print(name, &on_path(&short, &long, &workspace::root()));
+    }
+    Ok(())
+}
+
+fn print(version: &str, path: &OnPath) {
+    for ((file, name), lines) in path {
         let mark = if lines.len() >= LINES_READ { '*' } else { ' ' };
         println!("{mark} {:3} {file}: {name}", lines.len());
     }
-    let [functions, files, read_functions, read_files] = numbers(&path);
-    println!("a GET runs {functions} functions in {files} files");
+    let [functions, files, read_functions, read_files] = numbers(path);
+    println!("a GET over {version} runs {functions} functions in {files} files");
     println!("to read are {read_functions} functions in {read_files} files");
-    Ok(())
 }
 
 /// The server without optimisation. It asks the C library for the auxiliary vector, as valgrind
@@ -78,7 +87,7 @@ fn build() -> Result<PathBuf> {
 
 /// What ran while the server answered the warm-up and `requests` more, one after the other on one
 /// connection.
-fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>> {
+fn trace(server: &Path, version: Version, requests: u64) -> Result<HashMap<String, Function>> {
     let home = workspace::root().join(TARGET);
     let (site, counts) = (home.join("site"), home.join("callgrind.out"));
     std::fs::create_dir_all(&site)?;
@@ -90,12 +99,8 @@ fn trace(server: &Path, requests: u64) -> Result<HashMap<String, Function>> {
         .with(["serve", "--http", "127.0.0.1:0", "--driver", "epoll"])
         .with([&site])
         .start();
-    let mut client = traced.client();
-    for _ in 0..WARM_UP + requests {
-        ensure!(client.get("/file").status == 200, "the file is not served");
-    }
-    // The slow clock would let the server wait long for this client's end.
-    drop(client);
+    // The slow clock would let the server wait long for its client's end, which is there then.
+    clients::ask(version, traced.address("http"), WARM_UP + requests)?;
     // Callgrind writes its counts at the end.
     traced.terminate();
     let status = traced.exit_status();
