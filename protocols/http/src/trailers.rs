@@ -42,18 +42,20 @@ use crate::message::{Body, Reader, Request, Response};
 /// always.
 ///
 /// ```
-/// use flatpath_http::http::{HeaderMap, HeaderValue};
+/// use flatpath_http::http::{HeaderMap, HeaderName, HeaderValue};
 /// use flatpath_http::{Bytes, Response, Router, Trailers};
+///
+/// const LENGTH: HeaderName = HeaderName::from_static("x-length");
 ///
 /// /// Checks what its client says of the body, and says the same of its own.
 /// fn count(Trailers(trailers): Trailers, body: Bytes) -> Response {
-///     let said = trailers.get("x-length").and_then(|it| it.to_str().ok()?.parse().ok());
+///     let said = trailers.get(LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
 ///     let text = match said {
 ///         Some(length) if body.len() == length => "it is complete\n",
 ///         _ => "it is not\n",
 ///     };
 ///     let length = HeaderValue::from(text.len());
-///     Trailers(HeaderMap::from_iter([("x-length".parse().unwrap(), length)])).after(text)
+///     Trailers(HeaderMap::from_iter([(LENGTH, length)])).after(text)
 /// }
 ///
 /// let router: Router = Router::new().post("/count", count);
