@@ -4,7 +4,9 @@
 //! - What is heard are frames (RFC 9113 section 4.1), SETTINGS first, GOAWAY with an error last.
 //! - Of each stream there is one head, in a block that another's decoder takes, then data, then an
 //!   end or a reset, and nothing behind it; no stream is answered without a request on it.
-//! - The pieces in which the input came change neither the answers nor what ends the connection.
+//! - The pieces in which the input came change neither the answers nor what ends the connection; but
+//!   one whose client has said goodbye ends when a worker has made its last answer, and what is
+//!   wrong with the input behind that may be read by then, or not.
 //! - Nothing is left behind: no socket, no receive buffer, no byte of a pooled one.
 
 use std::collections::BTreeMap;
@@ -43,10 +45,20 @@ pub(crate) fn run(data: &[u8]) {
     let in_pieces = served(Http::inline(echo), pieces(&said));
     let by_workers = served(Http::pooled(echo), pieces(&said));
     let [whole, in_pieces, _] = [&whole, &in_pieces, &by_workers].map(|heard| check(data, heard));
-    assert_eq!(whole.1, in_pieces.1);
+    if ![&whole, &in_pieces]
+        .iter()
+        .any(|it| is_left(it.1.as_deref()))
+    {
+        assert_eq!(whole.1, in_pieces.1);
+    }
     if whole.1.is_none() {
         assert_eq!(whole.0, in_pieces.0);
     }
+}
+
+/// Whether a connection ends without an error: its client has said goodbye.
+fn is_left(goodbye: Option<&[u8]>) -> bool {
+    goodbye.is_some_and(|payload| payload.get(4..8) == Some(&[0; 4]))
 }
 
 fn served<'a, S: Service>(http: Http<S>, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -110,10 +122,8 @@ fn check(said: &[u8], heard: &[u8]) -> (Answers, Option<Vec<u8>>) {
                 assert_eq!(end, None, "data after the end");
                 answers.insert(stream, (bytes + payload.len(), is_end));
             }
-            RESET => {
-                let bytes = answer.map_or(0, |(bytes, _)| bytes);
-                answers.insert(stream, (bytes, Some(kind)));
-            }
+            // How much of the answer a worker has made by then depends on the pieces.
+            RESET => drop(answers.insert(stream, (0, Some(kind)))),
             GOAWAY => goodbye = Some(payload.to_vec()),
             _ => {}
         }
