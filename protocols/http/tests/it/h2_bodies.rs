@@ -121,6 +121,22 @@ fn sim_a_body_shorter_than_its_length_is_no_whole_one() {
 }
 
 #[test]
+fn sim_a_body_that_its_sender_cuts_off_is_no_whole_one() {
+    each_seed(SEEDS, |seed| {
+        let handler = |_: Request| {
+            let (sender, body) = Body::channel(1000);
+            sender.try_send("words").expect("there is room");
+            sender.abort();
+            Response::new(body)
+        };
+        let mut server = TestServer::new(Conditions::rough(seed), Http::pooled(handler));
+        let mut peer = Peer::new(&mut server);
+        let broken = Some(Err(Some(Reason::INTERNAL_ERROR)));
+        assert_eq!(peer.fetch(&mut server, "/").end, broken);
+    });
+}
+
+#[test]
 fn sim_a_sink_gets_all_that_came_of_an_upload_that_breaks_off() {
     const BYTES: usize = 50_000;
     each_seed(SEEDS, |seed| {
@@ -251,6 +267,10 @@ fn sim_a_refused_body_is_thrown_away_until_its_end_or_a_silence() {
             heard.extend(client.read());
             assert_eq!(count(&heard, HEADERS, 3), 1, "the connection lives");
             assert_eq!(count(&heard, RESET, 1), usize::from(is_silent));
+            // RFC 9113 8.1: a complete answer is no error.
+            let mut resets = whole_frames(&heard).into_iter();
+            let is_calm = resets.all(|it| it.kind != RESET || it.payload == [0; 4]);
+            assert!(is_calm, "NO_ERROR");
         }
     });
 }
