@@ -36,7 +36,8 @@ pub enum OperationMode {
     /// Once; its only completion has `more` false.
     Single,
     /// Until it fails, is cancelled, ends (end of stream), or the driver ends it early: for lack of
-    /// room, or to leave room to others. The final completion may carry a connection or bytes like any other.
+    /// room, or to leave room to others. The final completion may carry a connection or bytes like
+    /// any other.
     Multishot,
 }
 

@@ -311,6 +311,9 @@ mod cases {
                     Outcome::Received(piece) => {
                         echoed += rig.driver.bytes(&piece).len();
                         rig.driver.recycle(piece);
+                        if !completion.more {
+                            rig.driver.receive(socket, 1, OperationMode::Multishot, 0);
+                        }
                     }
                     Outcome::Failed(Errno::NOBUFS) if completion.user_data == 7 => {
                         rig.driver
