@@ -211,9 +211,13 @@ mod cases {
         rig.driver.receive(socket, 4, OperationMode::Multishot, 0);
         for _ in 0..ROUNDS {
             let question = rig.next(4);
+            let lasts = question.more;
             rig.received(question);
             rig.arrived.retain(|completion| completion.user_data != 5);
             rig.send(socket, 5, b"!", AfterSend::Rest);
+            if !lasts {
+                rig.driver.receive(socket, 4, OperationMode::Multishot, 0);
+            }
         }
         rig.driver.hurry();
         rig.sent(5);
