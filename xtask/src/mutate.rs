@@ -24,7 +24,7 @@ use crate::{process, workspace};
 const AREAS: &[&str] = &[
     "engine/src/network/**/*.rs",
     "services/nfs/src/procedures/**/*.rs",
-    "protocols/http/src/{push,read,write,respond,state,stream,feed,protocol}.rs",
+    "protocols/http/src/{h1,connection,streams}/*.rs",
     "driver/src/uring/**/*.rs",
 ];
 /// Where the outcomes are.

@@ -2,6 +2,24 @@
 //!
 //! Arguments are extracted in their order, out of a request that is recycled afterwards: what is
 //! cloned shares memory with it, and only what takes the request itself takes its header map away.
+//!
+//! Its folder has a kind of argument in each file. Handlers, routers and layers use them; neither
+//! version of HTTP does.
+
+#[cfg(feature = "json")]
+pub(crate) mod path;
+#[cfg(feature = "json")]
+pub(crate) mod form;
+#[cfg(feature = "json")]
+pub(crate) mod json;
+#[cfg(feature = "json")]
+pub(crate) mod fields;
+pub(crate) mod from_ref;
+pub(crate) mod host;
+pub(crate) mod peer;
+pub(crate) mod request_id;
+#[cfg(feature = "typed-headers")]
+pub(crate) mod typed_header;
 
 use std::convert::Infallible;
 use std::mem;
@@ -9,9 +27,9 @@ use std::mem;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
-use crate::from_ref::FromRef;
-use crate::into_response::{IntoResponse, refused};
+use crate::extract::from_ref::FromRef;
 use crate::message::{Body, Request, Response};
+use crate::respond::into_response::{IntoResponse, refused};
 
 /// What an argument of a handler needs besides the request's head and body. It is looked up only
 /// for handlers that ask for it, and for those with a layer around them.

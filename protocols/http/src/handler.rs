@@ -9,12 +9,19 @@
 //!
 //! `R` is anything that is [`IntoResponse`]. Recycled headers cost no allocation once a thread is
 //! warm; a handler that takes the request itself costs the next one a header map.
+//!
+//! Its folder has the reason why a function is no handler ([`check`]), and one of two types
+//! ([`either`]). Routers, layers and extractors may use it; neither version of HTTP does.
+
+#[doc(hidden)]
+pub mod check;
+pub(crate) mod either;
 
 use std::sync::Arc;
 
 use crate::extract::{Asks, FromRequest, FromRequestParts};
-use crate::into_response::IntoResponse;
 use crate::message::{Request, Response};
+use crate::respond::into_response::IntoResponse;
 
 /// A function that answers requests: a closure or a `fn` with up to eight arguments.
 ///

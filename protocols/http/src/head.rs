@@ -2,6 +2,21 @@
 //!
 //! `parse` makes it, without a copy or an allocation, and notes where the headers are that framing
 //! needs and services ask for most.
+//!
+//! Its folder has all that is known of a request from its head alone: where the head ends
+//! ([`scan`]), its rules ([`parse`], [`framing`], [`target`], [`dots`], [`chars`]), what can be
+//! wrong ([`fault`]), and how it becomes a request ([`request_builder`], [`names`]). Everything may
+//! use it; it knows no connection.
+
+pub(crate) mod chars;
+pub(crate) mod scan;
+pub(crate) mod parse;
+pub(crate) mod target;
+pub(crate) mod dots;
+pub(crate) mod framing;
+pub(crate) mod fault;
+pub(crate) mod names;
+pub(crate) mod request_builder;
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -13,7 +28,7 @@ use flatpath::TlsTerms;
 use http::{Request, Version};
 
 use crate::limits::{HEAD_NOTES_MAX, HEADERS_MAX};
-use crate::site_match::SiteKey;
+use crate::sites::site_match::SiteKey;
 use crate::trailers;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).

@@ -14,6 +14,16 @@
 //! - LA3: the layers of a nested router are around its 404, too, or the fallback in its place.
 //! - LA4: what a layer sees of a request does not depend on how its bytes have come: the head
 //!   alone, unless it or a layer around it [needs](Layer::needs) the body.
+//!
+//! Its folder has what a layer may answer ([`answer`]), a request between its head and its body
+//! ([`whole`]), and layers of this crate ([`time_out`], [`problem`]). Routers and sites use it; the
+//! versions of HTTP know of it that a time-out is due.
+
+pub(crate) mod answer;
+#[cfg(feature = "json")]
+pub(crate) mod problem;
+pub(crate) mod time_out;
+pub(crate) mod whole;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,8 +31,8 @@ use std::time::Duration;
 
 use flatpath::contain;
 
-use crate::answer::{Answer, IntoAnswer, failed};
 use crate::extract;
+use crate::layer::answer::{Answer, IntoAnswer, failed};
 use crate::message::{Body, Request};
 use crate::service::log_panic;
 

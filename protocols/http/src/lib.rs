@@ -178,37 +178,20 @@
 
 // The modules, in reading order:
 //
-// | step    | modules                              | what they do                        |
-// |---------|--------------------------------------|-------------------------------------|
-// | border  | `protocol`, `service`, `closures`    | the engine's protocol; what answers |
-// | handler | `handler`, `extract`, `into_response` | functions as services              |
-// | routes  | `router`, `methods`, `parameters`    | paths to handlers                   |
-// | routes  | `matched_path`, `mount`              | a route's path; services in a router |
-// | routes  | `layer`, `answer`, `time_out`        | what is around handlers             |
-// | routes  | `streamed`                           | uploads                             |
-// | sites   | `sites`                              | services by host                    |
-// | handler | `either`, `host`, `from_ref`         | more of what they take and return   |
-// | handler | `check`                              | why a function is no handler        |
-// | handler | `multipart`                          | forms with files                    |
-// | handler | `cookies`, `typed_header`            | headers as types                    |
-// | serde   | `path`, `form`, `json`, `fields`     | what handlers take and return       |
-// | serde   | `problem`                            | errors for programs                 |
-// | state   | `state`                              | listener, network thread, session   |
-// | input   | `read`, `pending_body`               | from bytes to requests, and stalls  |
-// | input   | `admission`                          | what becomes of a request           |
-// | uploads | `upload`, `sink`, `around`           | bodies taken piece by piece         |
-// | parse   | `scan`, `parse`, `target`, `framing` | RFC 9112 around httparse            |
-// | values  | `header_values`                      | lists, codings, entity tags         |
-// | guard   | `hosts`, `origins`                   | requests for others, or from others |
-// | bodies  | `body`, `trailers`                   | lengths, chunks, what follows them  |
-// | request | `request_builder`, `names`, `message` | the http crate's types, recycled   |
-// | work    | `exchange`, `stream`                 | what a worker does with a request   |
-// | reply   | `reply`, `respond`, `encode`, `date` | heads as bytes                      |
-// | output  | `write`, `push`                      | replies in order, bounded streams   |
-// | streams | `feed`, `channel`, `broadcast`       | bodies fed from elsewhere           |
-// | streams | `deferred`, `defer`                  | responses made elsewhere            |
-// | end     | `upgrade`, `tunnel`                  | other protocols on the connection   |
-// | HTTP/2  | `h2`                                 | frames, HPACK, streams of the above |
+// | folder                      | its job                                                    |
+// |-----------------------------|------------------------------------------------------------|
+// | `service`, `handler`        | what answers a request: services, and functions as such    |
+// | `extract`                   | what functions take; `cookies` and `multipart` as well     |
+// | `respond`                   | what they return, on its way to its client                 |
+// | `router`, `layer`, `sites`  | which function answers, what is around it, for which host  |
+// | `head`, `header_values`     | requests as they arrive: their rules, without I/O          |
+// | `connection`                | from a head to a decision and a job; the engine's protocol |
+// | `h1`, `h2`                  | the two versions: their framing, and nothing else          |
+// | `streams`                   | responses that last, or come later                         |
+// | `takeover`                  | other protocols on the connection                          |
+// | `message`, `trailers`       | requests, responses and bodies as types                    |
+// | `limits`                    | all bounds                                                 |
+// | `testing`                   | the crate without a server                                 |
 
 #[cfg(feature = "cookies")]
 pub mod cookies;
@@ -216,173 +199,102 @@ pub mod limits;
 pub mod multipart;
 pub mod testing;
 
-mod chars;
-mod fault;
-mod scan;
 mod head;
+mod h1;
+mod connection;
+mod streams;
+mod takeover;
 pub mod header_values;
-mod client;
-mod target;
-mod dots;
-mod hosts;
-mod framing;
-mod parse;
-mod body;
-mod date;
-mod encode;
-mod words;
-mod prebuilt;
 mod respond;
 mod message;
-mod names;
-mod request_builder;
-mod outgoing;
-mod reply;
 mod service;
-mod sink;
-mod around;
-mod peer;
-mod pending_body;
-mod exchange;
-mod stream;
-mod channel;
-mod event;
-mod broadcast;
-mod history;
-mod feed;
-mod file_body;
-mod push;
-pub mod sse;
 #[cfg(feature = "http2")]
 mod h2;
-mod state;
-mod due;
-mod write;
-mod defer;
-mod tunnel;
-mod upgrade;
 mod trailers;
-mod origins;
-mod upload;
-mod admission;
-mod read;
-mod refuse;
-mod records;
-mod protocol;
-mod into_response;
-mod carried;
-mod request_id;
-mod deferred;
-mod answer;
 mod extract;
-mod from_ref;
-mod either;
-mod host;
 mod handler;
-#[doc(hidden)]
-pub mod check;
-mod closures;
-mod parameters;
-mod matched_path;
 mod layer;
-mod mount;
-mod methods;
-mod streamed;
-mod whole;
-mod time_out;
-mod terms;
-mod client_watch;
 mod router;
-mod site_match;
-mod site_terms;
 mod sites;
-mod live_sites;
-#[cfg(feature = "json")]
-mod fields;
-#[cfg(feature = "json")]
-mod path;
-#[cfg(feature = "json")]
-mod form;
-#[cfg(feature = "json")]
-mod json;
-#[cfg(feature = "json")]
-mod problem;
-#[cfg(feature = "typed-headers")]
-mod typed_header;
 
 pub mod routing {
     //! Functions that begin the handlers of a path: `routing::get(list).post(add)`.
 
-    pub use crate::methods::{any, delete, get, head, options, patch, post, put};
+    pub use crate::router::methods::{any, delete, get, head, options, patch, post, put};
 }
 
 pub use ::bytes::Bytes;
 #[cfg(feature = "typed-headers")]
 pub use ::headers;
 pub use ::http;
-pub use answer::{Answer, IntoAnswer};
-pub use body::{Decoder, Piece};
-pub use channel::{SendError, Sender, TrySendError};
-pub use client::ForwardedHeader;
-pub use client_watch::ClientWatch;
-pub use closures::{HandlerService, HandlerState, Route};
-pub use deferred::{Deferred, Responder, ResponderClosed};
-pub use dots::without_dot_segments;
-pub use either::Either;
-pub use exchange::Exchange;
+pub use connection::client::ForwardedHeader;
+pub use connection::client_watch::ClientWatch;
+pub use connection::exchange::Exchange;
+pub use connection::state::{Http, Session, ThreadState};
+#[cfg(feature = "json")]
+pub use extract::fields::FieldError;
+#[cfg(feature = "json")]
+pub use extract::form::{Form, FormRejection, Query, QueryRejection};
+pub use extract::from_ref::FromRef;
+pub use extract::host::{Host, HostRejection};
+#[cfg(feature = "json")]
+pub use extract::json::{Json, JsonRejection};
+#[cfg(feature = "json")]
+pub use extract::path::{Path, PathRejection};
+pub use extract::peer::{Peer, PeerRejection, Tls, TlsRejection};
+pub use extract::request_id::RequestId;
+#[cfg(feature = "typed-headers")]
+pub use extract::typed_header::{TypedHeader, TypedHeaderRejection};
 pub use extract::{
     Asks, Extension, ExtensionRejection, FromRequest, FromRequestParts, OptionalFromRequest,
     OptionalFromRequestParts, State, StringRejection, ViaParts, ViaRequest,
 };
-pub use fault::Fault;
-pub use feed::Receiver;
-#[cfg(feature = "json")]
-pub use fields::FieldError;
-pub use file_body::FileBody;
 pub use flatpath;
 pub use flatpath::memory::{Payload, RegionConfig};
 pub use flatpath::{Turn, WorkerScope};
-#[cfg(feature = "json")]
-pub use form::{Form, FormRejection, Query, QueryRejection};
-pub use from_ref::FromRef;
+pub use h1::body::{Decoder, Piece};
+#[doc(hidden)]
+pub use handler::check;
+pub use handler::either::Either;
 pub use handler::{ByReference, Handler};
+pub use head::dots::without_dot_segments;
+pub use head::fault::Fault;
+pub use head::scan::Scan;
 pub use head::{Framing, Head, HeadNote, KnownHeader, TargetForm};
-pub use host::{Host, HostRejection};
-pub use hosts::{HostPattern, Hosts, InvalidHost};
-pub use into_response::{AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect};
+pub use layer::answer::{Answer, IntoAnswer};
 #[cfg(feature = "json")]
-pub use json::{Json, JsonRejection};
+pub use layer::problem::Problem;
+pub use layer::time_out::TimeOut;
 pub use layer::{Layer, Needs, Next, WholeBody};
 pub use limits::Limits;
-pub use live_sites::{LiveSites, LiveSitesHandle, LiveSitesState};
-pub use matched_path::{MatchedPath, MatchedPathRejection};
 pub use message::{Body, Reader, Request, Response};
-pub use methods::Methods;
-pub use mount::Mount;
 pub use multipart::{Multipart, MultipartUpload};
-pub use origins::{InvalidOrigin, OriginPattern, Origins};
-pub use parameters::Parameters;
-#[cfg(feature = "json")]
-pub use path::{Path, PathRejection};
-pub use peer::{Peer, PeerRejection, Tls, TlsRejection};
-pub use prebuilt::{PrebuiltHead, amend_headers};
-#[cfg(feature = "json")]
-pub use problem::Problem;
-pub use reply::{Disposition, Reply};
-pub use request_id::RequestId;
+pub use respond::file_body::FileBody;
+pub use respond::into_response::{
+    AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect,
+};
+pub use respond::prebuilt::{PrebuiltHead, amend_headers};
+pub use respond::reply::{Disposition, Reply};
+pub use router::matched_path::{MatchedPath, MatchedPathRejection};
+pub use router::methods::Methods;
+pub use router::mount::Mount;
+pub use router::parameters::Parameters;
+pub use router::streamed::Upload;
 pub use router::{Router, RouterState, TrailingSlash};
-pub use scan::Scan;
+pub use service::closures::{HandlerService, HandlerState, Route};
+pub use service::sink::{Sink, UploadDecision};
+pub use service::terms::{Terms, Work, WorkerParts};
 pub use service::{BodyPlan, Place, Plan, Service};
-pub use sink::{Sink, UploadDecision};
-pub use site_match::{SiteKey, SiteMatch};
-pub use site_terms::SiteTerms;
+pub use sites::hosts::{HostPattern, Hosts, InvalidHost};
+pub use sites::live_sites::{LiveSites, LiveSitesHandle, LiveSitesState};
+pub use sites::origins::{InvalidOrigin, OriginPattern, Origins};
+pub use sites::site_match::{SiteKey, SiteMatch};
+pub use sites::site_terms::SiteTerms;
 pub use sites::{InvalidSite, Sites, SitesState};
-pub use state::{Http, Session, ThreadState};
-pub use streamed::Upload;
-pub use terms::{Terms, Work, WorkerParts};
-pub use time_out::TimeOut;
+pub use streams::channel::{SendError, Sender, TrySendError};
+pub use streams::deferred::{Deferred, Responder, ResponderClosed};
+pub use streams::feed::Receiver;
+pub use streams::sse;
+pub use takeover::tunnel::{Tunnel, TunnelStream, TunnelWork};
+pub use takeover::upgrade::{tunnel, upgrade};
 pub use trailers::{LateTrailers, Trailers, TrailersEnd};
-pub use tunnel::{Tunnel, TunnelStream, TunnelWork};
-#[cfg(feature = "typed-headers")]
-pub use typed_header::{TypedHeader, TypedHeaderRejection};
-pub use upgrade::{tunnel, upgrade};

@@ -8,9 +8,9 @@ use bytes::{Buf, Bytes};
 use flatpath::blocking::BlockingLimit;
 use flatpath::memory::{Buffer, Part, Payload};
 
-use crate::channel::{self, Kind, Sender};
-use crate::feed::Receiver;
-use crate::file_body::FileBody;
+use crate::respond::file_body::FileBody;
+use crate::streams::channel::{self, Kind, Sender};
+use crate::streams::feed::Receiver;
 
 /// A request as a handler gets it. Its body has arrived completely.
 pub type Request = http::Request<Body>;
@@ -40,7 +40,7 @@ pub enum Body {
     /// that it may be of any size, and block. A [file](Body::file) is sent by the kernel.
     Reader(Reader),
     /// Bytes that any thread feeds while the response is sent: see [`Body::channel`], and
-    /// [`sse`](crate::sse).
+    /// [`sse`](crate::streams::sse).
     Channel(Receiver),
 }
 

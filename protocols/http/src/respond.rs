@@ -1,14 +1,29 @@
 //! The head of a reply from a response of the http crate.
+//!
+//! Its folder has replies until they leave: what handlers return ([`into_response`],
+//! [`file_body`]), replies of the network thread ([`reply`]), heads as bytes ([`encode`],
+//! [`words`], [`prebuilt`], [`date`]), and a reply on its way ([`outgoing`]). What answers may use it; it writes to no
+//! socket.
+
+pub(crate) mod reply;
+pub(crate) mod outgoing;
+pub(crate) mod encode;
+pub(crate) mod words;
+pub(crate) mod prebuilt;
+pub(crate) mod date;
+pub(crate) mod into_response;
+pub(crate) mod file_body;
+pub(crate) mod carried;
 
 use http::response::Parts;
 use http::{StatusCode, header};
 
-use crate::encode::{self, HeadOut, ReplyFraming, Sink};
 use crate::head::{RequestMeta, Spoken};
 use crate::header_values::elements;
 use crate::message::Body;
+use crate::respond::encode::{HeadOut, ReplyFraming, Sink};
+use crate::takeover::upgrade;
 use crate::trailers::Trailing;
-use crate::upgrade;
 
 /// What follows a head that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,16 @@
 //! Cost: one look into a table for a path that is spelled out, else a walk through a radix tree; on
 //! the network thread, and once more where the handler runs. Finding a path that is spelled out
 //! allocates nothing; another one is searched for a percent sign, and copied where it has one.
+//!
+//! Its folder has what one path answers ([`methods`]), services below a prefix ([`mount`]), what a
+//! path matched ([`parameters`], [`matched_path`]), and uploads ([`streamed`]). Sites may use it;
+//! neither version of HTTP does.
+
+pub(crate) mod methods;
+pub(crate) mod mount;
+pub(crate) mod matched_path;
+pub(crate) mod parameters;
+pub(crate) mod streamed;
 
 mod below;
 mod dispatch;
@@ -17,13 +27,13 @@ mod spelling;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::closures::Route;
 use crate::handler::Handler;
 use crate::layer::{self, Layer};
-use crate::methods::{Endpoint, Methods};
-use crate::mount::Services;
+use crate::router::methods::{Endpoint, Methods};
+use crate::router::mount::Services;
 use crate::service::Service;
-use crate::terms::Part;
+use crate::service::closures::Route;
+use crate::service::terms::Part;
 use below::{Below, Prefix, Refused};
 
 pub use dispatch::RouterState;
@@ -428,7 +438,7 @@ macro_rules! methods {
                 #[must_use]
                 #[track_caller]
                 pub fn $name<M: 'static>(self, path: &str, handler: impl Handler<M, S>) -> Self {
-                    self.route(path, crate::methods::$name(handler))
+                    self.route(path, crate::router::methods::$name(handler))
                 }
             )+
         }

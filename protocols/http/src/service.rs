@@ -3,6 +3,15 @@
 //! A service answers inline, on the network thread, what it can answer at once, and leaves the rest
 //! to its [`Service::pooled`], which a worker runs and which may block. In between is what usually
 //! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
+//!
+//! Its folder has services that are made of handlers ([`closures`]), what takes a body piece by
+//! piece ([`sink`], [`around`]), and the terms on which workers get a request ([`terms`]). Everything but
+//! `head` may use it.
+
+pub(crate) mod closures;
+pub(crate) mod terms;
+pub(crate) mod sink;
+pub(crate) mod around;
 
 use std::sync::Arc;
 
@@ -11,15 +20,15 @@ use flatpath::prompt::PromptRight;
 use flatpath::{Turn, WorkerScope};
 use http::Extensions;
 
-use crate::fault::Fault;
+use crate::head::fault::Fault;
 use crate::head::{Framing, Head};
 use crate::limits::DISCARD_BYTES_MAX;
 use crate::message::{Request, Response};
-use crate::reply::{Disposition, Reply};
-use crate::sink::UploadDecision;
-use crate::site_match::{SiteKey, SiteMatch};
-use crate::site_terms::SiteTerms;
-use crate::terms::{Terms, Work, WorkerParts};
+use crate::respond::reply::{Disposition, Reply};
+use crate::service::sink::UploadDecision;
+use crate::service::terms::{Terms, Work, WorkerParts};
+use crate::sites::site_match::{SiteKey, SiteMatch};
+use crate::sites::site_terms::SiteTerms;
 
 /// The number of the log that a request has its line in.
 pub(crate) fn log_number(service: &impl Service, head: &Head<'_>) -> u16 {

@@ -16,6 +16,16 @@
 //! Cost: nothing is looked up while a network thread is asked for the same host: the listener
 //! remembers the site with the host. Another host costs a hash for each of its labels; a site with
 //! several prefixes, a comparison with each of them.
+//!
+//! Its folder has sites that change ([`live_sites`]), what is remembered of a lookup
+//! ([`site_match`], [`site_terms`]), and the guards by host and origin ([`hosts`], [`origins`]),
+//! which [`admission`](crate::connection::admission) asks for both versions.
+
+pub(crate) mod live_sites;
+pub(crate) mod site_match;
+pub(crate) mod site_terms;
+pub(crate) mod hosts;
+pub(crate) mod origins;
 
 use std::any::Any;
 use std::fmt;
@@ -26,21 +36,21 @@ use flatpath::memory::{PoolHandle, RegionConfig};
 use flatpath::{Turn, WorkerScope};
 use http::{Extensions, StatusCode};
 
-use crate::answer::{Answer, Kind};
-use crate::fault::Fault;
+use crate::extract::host::Host;
+use crate::head::fault::Fault;
+use crate::head::parse::with_head;
 use crate::head::{Head, TargetForm};
-use crate::host::Host;
-use crate::hosts::{HostMap, HostPattern, InvalidHost};
-use crate::into_response::refused;
+use crate::layer::answer::{Answer, Kind};
 use crate::message::{Request, Response};
-use crate::mount::{self, Mounted, Services, States};
-use crate::parse::with_head;
-use crate::reply::{Disposition, Reply};
+use crate::respond::into_response::refused;
+use crate::respond::reply::{Disposition, Reply};
+use crate::router::mount::{self, Mounted, Services, States};
+use crate::service::sink::UploadDecision;
+use crate::service::terms::{Work, WorkerParts};
 use crate::service::{Plan, Service};
-use crate::sink::UploadDecision;
-use crate::site_match::{SiteKey, SiteMatch};
-use crate::site_terms::SiteTerms;
-use crate::terms::{Work, WorkerParts};
+use crate::sites::hosts::{HostMap, HostPattern, InvalidHost};
+use crate::sites::site_match::{SiteKey, SiteMatch};
+use crate::sites::site_terms::SiteTerms;
 
 /// Several sites behind one listener: each a service of its own, for the hosts and the prefix that
 /// it was added with.

@@ -5,20 +5,20 @@
 use flatpath::Turn;
 use flatpath::memory::PoolHandle;
 
-use crate::body::{Decoder, Piece};
-use crate::date::DateLine;
-use crate::encode::ReplyFraming;
-use crate::fault::Fault;
+use crate::h1::body::{Decoder, Piece};
 #[cfg(feature = "http2")]
 use crate::h2::hpack;
+use crate::head::fault::Fault;
+use crate::head::names::Names;
+pub use crate::head::parse::with_head;
+use crate::head::request_builder::RequestBuilder;
 use crate::head::{Head, RequestMeta};
 use crate::limits::Limits;
 use crate::message::{Body, Request, Response};
-use crate::names::Names;
-use crate::outgoing::OutgoingHead;
-pub use crate::parse::with_head;
-use crate::reply::{Disposition, Out, Reply};
-use crate::request_builder::RequestBuilder;
+use crate::respond::date::DateLine;
+use crate::respond::encode::ReplyFraming;
+use crate::respond::outgoing::OutgoingHead;
+use crate::respond::reply::{Disposition, Out, Reply};
 use crate::service::{Place, Service};
 use crate::trailers::Trailers;
 

@@ -23,14 +23,14 @@ use std::sync::{Arc, OnceLock};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::encode::{self, HeadOut, Sink};
 use crate::extract::FromRequestParts;
-use crate::fault::Fault;
 use crate::head::RequestMeta;
+use crate::head::fault::Fault;
 use crate::header_values::elements;
-use crate::into_response::IntoResponse;
 use crate::limits::Limits;
 use crate::message::{Body, Reader, Request, Response};
+use crate::respond::encode::{self, HeadOut, Sink};
+use crate::respond::into_response::IntoResponse;
 
 /// The headers that come after a body. As an argument of a handler, those of its request, which has
 /// arrived completely; there may be none. [`Trailers::after`] puts some after the body of a

@@ -60,7 +60,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("No async handlers.", |facts| {
         facts.spells("protocols/http/src/handler.rs", &["trait", "Handler"])?;
         facts.spells_nowhere("protocols/http/src/handler.rs", &["Future"])?;
-        facts.spells_nowhere("protocols/http/src/methods.rs", &["Future"])
+        facts.spells_nowhere("protocols/http/src/router/methods.rs", &["Future"])
     }),
     (
         "A handler is a function that may block, and no crate of ours starts a runtime.",
@@ -506,7 +506,7 @@ mod tests {
             code: Some((path, text)),
             ..More::default()
         };
-        let methods = "protocols/http/src/methods.rs";
+        let methods = "protocols/http/src/router/methods.rs";
         let mut sources = sources();
         for (sentence, more) in [
             ("No HTTP/3.", krate("quinn-proto")),

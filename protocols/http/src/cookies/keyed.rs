@@ -8,10 +8,10 @@ use cookie::Key;
 use http::HeaderMap;
 
 use super::{Cookie, CookieJar, with_defaults};
+use crate::extract::peer::Tls;
 use crate::extract::{Asks, FromRequestParts};
-use crate::into_response::{IntoHeaders, IntoResponse, InvalidHeader};
 use crate::message::{Request, Response};
-use crate::peer::Tls;
+use crate::respond::into_response::{IntoHeaders, IntoResponse, InvalidHeader};
 
 /// The shortest secret that keys are derived from: as long as the keys (RFC 5869 section 3.3).
 const SECRET_BYTES_MIN: usize = 32;

@@ -33,10 +33,10 @@ use std::convert::Infallible;
 use http::header::{COOKIE, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 
+use crate::extract::peer::Tls;
 use crate::extract::{Asks, FromRequestParts};
-use crate::into_response::{IntoHeaders, IntoResponse, InvalidHeader};
 use crate::message::{Request, Response};
-use crate::peer::Tls;
+use crate::respond::into_response::{IntoHeaders, IntoResponse, InvalidHeader};
 
 pub use cookie::{Cookie, Expiration, SameSite, time};
 #[cfg(feature = "secure-cookies")]

@@ -1,6 +1,6 @@
 //! The bounds of a connection that speaks HTTP/2.
 
-use crate::pending_body::{BodyMode, PendingBody};
+use crate::connection::pending_body::{BodyMode, PendingBody};
 
 /// Streams of a connection that may be open or have a job with a worker: the least that RFC 9113
 /// section 6.5.2 recommends.

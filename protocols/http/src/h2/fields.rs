@@ -14,13 +14,13 @@ use http::Version;
 use httparse::Header;
 
 use super::hpack::{Field, FieldList};
-use crate::chars;
-use crate::encode::is_of_connection;
-use crate::fault::Fault;
-use crate::framing;
 use crate::head::Head;
+use crate::head::chars;
+use crate::head::fault::Fault;
+use crate::head::framing;
+use crate::head::target::parse_target;
 use crate::limits::{Limits, METHOD_BYTES_MAX};
-use crate::target::parse_target;
+use crate::respond::encode::is_of_connection;
 
 /// Why a request is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::priority::Priority;
 use super::request;
 use super::session::Session;
 use super::wire::{Code, END_STREAM, FRAME_HEAD_BYTES, Frame, Kind};
+use crate::connection::state::Connection;
 use crate::limits::SCRATCH_KEPT_MAX;
 use crate::service::Service;
-use crate::state::Connection;
 
 /// Why a frame is not taken.
 pub(super) enum Stop {

@@ -12,9 +12,9 @@ use flatpath::NoRoom;
 use super::core::Core;
 use super::flow::Flow;
 use super::wire::{self, END_STREAM, Kind};
+use crate::connection::state::Connection;
 use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
 use crate::service::Service;
-use crate::state::Connection;
 
 /// See the module.
 pub(super) struct Link<'l, 'c, S: Service> {

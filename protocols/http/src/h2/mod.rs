@@ -37,9 +37,9 @@
 use flatpath::access_log::LogEnd;
 use flatpath::{Job, Phase, Received, Stall};
 
+use crate::connection::state::{self, Connection, Due, Http, Http2Streams, Stage};
+use crate::h1::write;
 use crate::service::Service;
-use crate::state::{self, Connection, Due, Http, Http2Streams, Stage};
-use crate::write;
 
 mod wire;
 pub(crate) mod hpack;

@@ -19,17 +19,17 @@ use super::link::Link;
 use super::priority::{self, Priority};
 use super::stream::{Home, Incoming, Stream};
 use super::wire::{self, Code};
-use crate::admission::{self, Admission, Channel, Facts};
-use crate::dots;
-use crate::fault::Fault;
+use crate::connection::admission::{self, Admission, Channel, Facts};
+use crate::connection::pending_body::PendingBody;
+use crate::connection::state::{Http, log};
+use crate::connection::upload::{self, When};
+use crate::head::dots;
+use crate::head::fault::Fault;
+use crate::head::target::path_range;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta};
 use crate::limits::UPLOAD_PIECE_BYTES;
-use crate::pending_body::PendingBody;
 use crate::service::{Opening, Service, log_number};
-use crate::state::{Http, log};
-use crate::target::path_range;
 use crate::trailers::Trailers;
-use crate::upload::{self, When};
 
 /// Headers for which there is room at once: nearly all requests have fewer.
 const HEADERS_USUAL: usize = 32;

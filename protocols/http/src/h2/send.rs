@@ -22,21 +22,22 @@ use super::hpack::put_field;
 use super::link::Link;
 use super::stream::{Home, Stream};
 use super::wire::{self, Code};
-use crate::encode::{self, Bounded, ReplyFraming};
-use crate::exchange::State;
-use crate::fault::Fault;
-use crate::feed::{Fed, Receiver};
+use crate::connection::exchange::State;
+use crate::connection::state::Http;
+use crate::h1::write;
 use crate::head::Spoken;
+use crate::head::fault::Fault;
 use crate::limits::SCRATCH_KEPT_MAX;
 use crate::message::Body;
-use crate::outgoing::{Outgoing, OutgoingHead};
+use crate::respond::encode::{self, Bounded, ReplyFraming};
+use crate::respond::outgoing::{Outgoing, OutgoingHead};
+use crate::respond::words::REFUSAL;
 use crate::service::Service;
-use crate::state::Http;
+use crate::streams::defer;
+use crate::streams::feed::{Fed, Receiver};
+use crate::takeover::tunnel::TunnelEnd;
+use crate::takeover::upgrade::Next;
 use crate::trailers::Trailing;
-use crate::tunnel::TunnelEnd;
-use crate::upgrade::Next;
-use crate::words::REFUSAL;
-use crate::{defer, write};
 
 /// A reply whose head is sent.
 pub(super) struct Sending {

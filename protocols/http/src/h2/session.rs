@@ -30,10 +30,10 @@ use super::priority::{Early, Round};
 use super::stream::Stream;
 use super::streams::Streams;
 use super::wire::Code;
+use crate::connection::state::{Connection, Http, Stage};
+use crate::h1::write;
 use crate::limits::Limits;
 use crate::service::Service;
-use crate::state::{Connection, Http, Stage};
-use crate::write;
 
 /// See the module.
 pub(crate) struct Session<S: Service> {
@@ -480,7 +480,7 @@ impl<S: Service> Session<S> {
         let link = &mut Link { connection, core };
         for stream in self.streams.iter_mut() {
             // There is no last piece among them.
-            let _passed = stream.pass_piece(link, crate::upload::When::Short);
+            let _passed = stream.pass_piece(link, crate::connection::upload::When::Short);
         }
     }
 }

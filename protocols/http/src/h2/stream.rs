@@ -23,17 +23,21 @@ use super::priority::Priority;
 use super::send::Sending;
 use super::tunnel::Tunneled;
 use super::wire::Code;
-use crate::client_watch::Watched;
-use crate::fault::Fault;
+use crate::connection::client_watch::Watched;
+use crate::connection::pending_body::{BodyMode, PendingBody};
+use crate::connection::records::{Record, StreamSent};
+use crate::connection::refuse;
+use crate::connection::state::{Awaited, Connection, Http, log};
+use crate::connection::upload;
+use crate::h1::write;
+use crate::head::fault::Fault;
 use crate::head::{RequestMeta, Spoken};
+use crate::layer::time_out;
 use crate::message::Response;
-use crate::outgoing::Outgoing;
-use crate::pending_body::{BodyMode, PendingBody};
-use crate::records::{Record, StreamSent};
+use crate::respond::outgoing::Outgoing;
+use crate::respond::words::REFUSAL;
 use crate::service::Service;
-use crate::state::{Awaited, Connection, Http, log};
-use crate::words::REFUSAL;
-use crate::{defer, refuse, time_out, upload, write};
+use crate::streams::defer;
 
 /// See the module.
 pub(crate) struct Stream<S: Service> {

@@ -15,9 +15,9 @@ use flatpath::{Received, Stall};
 
 use super::link::Link;
 use super::stream::{Home, Stream};
+use crate::h1::write;
 use crate::service::Service;
-use crate::tunnel::{Tunnel, TunnelEnd, TunnelStream, TunnelWork, Wishes};
-use crate::write;
+use crate::takeover::tunnel::{Tunnel, TunnelEnd, TunnelStream, TunnelWork, Wishes};
 
 /// See the module.
 pub(super) struct Tunneled {

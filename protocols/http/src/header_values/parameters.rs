@@ -1,6 +1,6 @@
 //! Parameters of a header: `; name=value; name="value"` (RFC 9110 section 5.6.6).
 
-use crate::chars::is_token_word;
+use crate::head::chars::is_token_word;
 
 /// The elements of a comma-separated list in which text may be quoted. One whose quotation does not
 /// end goes on to the end of the value.

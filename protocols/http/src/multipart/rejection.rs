@@ -3,8 +3,8 @@
 use http::StatusCode;
 
 use crate::header_values::parameters::Malformed;
-use crate::into_response::{IntoResponse, refused};
 use crate::message::Response;
+use crate::respond::into_response::{IntoResponse, refused};
 
 /// A form that is not taken. A body that is longer than its route or listener allows is answered
 /// with 413 by these.

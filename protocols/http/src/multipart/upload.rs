@@ -11,10 +11,10 @@ use super::limits::MultipartLimits;
 use super::parser::{Failure, Parser, Taker};
 use super::rejection::MultipartRejection;
 use crate::extract::FromRequestParts;
-use crate::into_response::IntoResponse;
 use crate::message::{Request, Response};
-use crate::sink::Sink;
-use crate::streamed::{Upload, broken};
+use crate::respond::into_response::IntoResponse;
+use crate::router::streamed::{Upload, broken};
+use crate::service::sink::Sink;
 
 /// A form with files that is taken while it arrives, on a route that is
 /// [`streamed`](crate::Methods::streamed): an argument of its handler, which returns the

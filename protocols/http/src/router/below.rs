@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::spelling;
-use crate::methods::Endpoint;
+use crate::router::methods::Endpoint;
 
 /// What follows a prefix, in the tree of prefixes.
 const REST: &str = "/{*rest of the path}";

@@ -10,23 +10,23 @@ use http::{Extensions, StatusCode};
 use super::below::Below;
 use super::slash::{self, TrailingSlash};
 use super::{Path, Router, spelling};
-use crate::answer::{Answer, Kind};
-use crate::closures::{HandlerState, Route};
 use crate::extract;
 use crate::head::{Framing, Head};
-use crate::into_response::{IntoResponse, refused};
+use crate::layer::answer::{Answer, Kind};
+use crate::layer::whole::Whole;
 use crate::layer::{self, BodyAt, Core};
-use crate::matched_path::MatchedPath;
 use crate::message::{Request, Response};
-use crate::methods::{Endpoint, Methods, OnWorker};
-use crate::mount::{self, States};
-use crate::parameters::Parameters;
-use crate::reply::{Disposition, Reply};
+use crate::respond::into_response::{IntoResponse, refused};
+use crate::respond::reply::{Disposition, Reply};
+use crate::router::matched_path::MatchedPath;
+use crate::router::methods::{Endpoint, Methods, OnWorker};
+use crate::router::mount::{self, States};
+use crate::router::parameters::Parameters;
+use crate::router::streamed;
+use crate::service::closures::{HandlerState, Route};
+use crate::service::sink::UploadDecision;
+use crate::service::terms::{Work, WorkerParts};
 use crate::service::{BodyPlan, Place, Plan, Service};
-use crate::sink::UploadDecision;
-use crate::streamed;
-use crate::terms::{Work, WorkerParts};
-use crate::whole::Whole;
 
 /// Who answers a request.
 struct Found<'a, S> {
@@ -507,8 +507,8 @@ mod tests {
     use super::*;
     use crate::head::RequestMeta;
     use crate::message::Body;
-    use crate::methods;
-    use crate::reply::Out;
+    use crate::respond::reply::Out;
+    use crate::router::methods;
     use crate::testing;
     use allocation_counter::measure;
     use http::Method;

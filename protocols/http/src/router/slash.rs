@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use http::Uri;
 
-use crate::into_response::{IntoResponse, Redirect};
 use crate::message::Response;
+use crate::respond::into_response::{IntoResponse, Redirect};
 
 /// What becomes of a request whose path would have a route with a slash more at its end, or with
 /// one less: see [`Router::trailing_slash`](crate::Router::trailing_slash).

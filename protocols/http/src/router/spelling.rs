@@ -12,7 +12,7 @@
 //! Cost: a path without a percent sign is in this spelling already, which takes one search for that
 //! sign; another is copied.
 
-use crate::chars::{self, PathText};
+use crate::head::chars::{self, PathText};
 
 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 
