@@ -4,8 +4,8 @@
 //! - What is heard are frames (RFC 9113 section 4.1), SETTINGS first, GOAWAY with an error last.
 //! - Of each stream there is one head, in a block that another's decoder takes, then data, then an
 //!   end or a reset, and nothing behind it; no stream is answered without a request on it.
-//! - The pieces in which the input came change neither the answers nor what ends the connection; but
-//!   one whose client has said goodbye ends when a worker has made its last answer, and what is
+//! - The pieces in which the input came change neither the answers nor what ends the connection.
+//!   But one whose client has said goodbye ends when a worker has made its last answer, and what is
 //!   wrong with the input behind that may be read by then, or not.
 //! - Nothing is left behind: no socket, no receive buffer, no byte of a pooled one.
 
