@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use flatpath::access_log::LogFormat;
 use flatpath::{Bytes, Server};
-use flatpath_http::{Deferred, ForwardedHeader, Http, Router, Upload, routing};
+use flatpath_http::{Body, Deferred, ForwardedHeader, Http, Router, Upload, routing};
 use flatpath_layers::SetRequestId;
 use flatpath_test_client::{HttpClient, Requests};
 use flatpath_testkit::{Driver, deadline, each_driver, tools};
@@ -31,6 +31,7 @@ fn routes() -> Router {
         .get("/users/{id}", || "a user\n")
         .route("/inline", routing::get(|| "inline\n").inline())
         .get("/later", later)
+        .get("/read", || Body::reader(&b"read\n"[..], None))
         .get("/panics", || -> &'static str { panic!("for the test") })
         .post("/whole", |body: Bytes| format!("{}\n", body.len()))
         .route("/upload", routing::put(upload).streamed())
@@ -51,6 +52,7 @@ const ASKED: &[(&str, &str, Option<&str>, bool)] = &[
     ("GET", "/users/7?a=b", Some("/users/{id}"), true),
     ("GET", "/inline", Some("/inline"), true),
     ("GET", "/later", Some("/later"), true),
+    ("GET", "/read", Some("/read"), true),
     ("GET", "/panics", Some("/panics"), true),
     ("PATCH", "/users/7", Some("/users/{id}"), true),
     ("POST", "/whole", Some("/whole"), true),

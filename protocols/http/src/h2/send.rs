@@ -29,8 +29,9 @@ use crate::head::Spoken;
 use crate::head::fault::Fault;
 use crate::limits::SCRATCH_KEPT_MAX;
 use crate::message::Body;
-use crate::respond::encode::{self, Bounded, ReplyFraming};
+use crate::respond::encode::{self, ReplyFraming};
 use crate::respond::outgoing::{Outgoing, OutgoingHead};
+use crate::respond::sink::Bounded;
 use crate::respond::words::REFUSAL;
 use crate::service::Service;
 use crate::streams::defer;
@@ -155,7 +156,7 @@ impl<S: Service> Stream<S> {
             }
             let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
             let mut begun = Outgoing::new(reply.status, head, reply.request);
-            begun.set_trailing(reply.take_trailing());
+            begun.take_special(&mut reply);
             self.begin_with(connection, begun, true);
         }
         let Some(sending) = &mut self.sending else {

@@ -135,6 +135,11 @@ impl Outgoing {
         self.special.as_mut()?.trailing.take()
     }
 
+    /// What is special of the other one is of this one from now on.
+    pub(crate) fn take_special(&mut self, other: &mut Self) {
+        self.special = other.special.take();
+    }
+
     fn special(&mut self) -> &mut Special {
         self.special.get_or_insert_default()
     }
