@@ -98,17 +98,19 @@ fn keepalived(number: u8, process: u32, state: &Site) -> Child {
 }
 
 /// A connection to whichever machine has the address and answers. A killed server's listener may
-/// take a connection and reset it: clients try again.
+/// take a connection and reset it, and one to a machine that has just lost the address hears
+/// nothing more: clients try again.
 fn connect() -> Connection {
     let address = FLOATING.parse().expect("an address");
     until("an answer at the floating address", || {
         let stream = TcpStream::connect_timeout(&address, Duration::from_millis(500)).ok()?;
-        stream
-            .set_read_timeout(Some(flatpath_testkit::patience()))
-            .ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
         let mut connection = Connection::of(stream);
         connection.stream.write_all(&null().record(1)).ok()?;
-        connection.message().ok().map(|_| connection)
+        connection.message().ok()?;
+        let patience = Some(flatpath_testkit::patience());
+        connection.stream.set_read_timeout(patience).ok()?;
+        Some(connection)
     })
 }
 
