@@ -27,9 +27,9 @@ use std::sync::Arc;
 use flatpath::TlsTerms;
 use http::{Request, Version};
 
+use crate::header_values::elements;
 use crate::limits::{HEAD_NOTES_MAX, HEADERS_MAX};
 use crate::sites::site_match::SiteKey;
-use crate::trailers;
 
 /// How the body of a message is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +223,12 @@ pub(crate) enum Spoken {
     Http2,
 }
 
+/// Whether a client with this value of `TE` makes use of trailers.
+#[cold]
+fn takes_trailers(value: &[u8]) -> bool {
+    elements(value).any(|element| element.eq_ignore_ascii_case(b"trailers"))
+}
+
 /// What a reply has to know of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestMeta {
@@ -247,7 +253,7 @@ impl RequestMeta {
             },
             keep_alive: head.keep_alive(),
             takes_trailers: match head.version() {
-                Version::HTTP_11 => head.known(KnownHeader::Te).is_some_and(trailers::are_taken),
+                Version::HTTP_11 => head.known(KnownHeader::Te).is_some_and(takes_trailers),
                 version => version == Version::HTTP_2,
             },
         }

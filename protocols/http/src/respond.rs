@@ -1,13 +1,14 @@
 //! The head of a reply from a response of the http crate.
 //!
 //! Its folder has replies until they leave: what handlers return ([`into_response`],
-//! [`file_body`]), replies of the network thread ([`reply`]), heads as bytes ([`encode`],
-//! [`words`], [`prebuilt`], [`date`]), and a reply on its way ([`outgoing`]). What answers may use it; it writes to no
-//! socket.
+//! [`file_body`]), replies of the network thread ([`reply`]), heads as bytes ([`encode`], [`sink`],
+//! [`words`], [`prebuilt`], [`date`]), and a reply on its way ([`outgoing`]). What answers may use
+//! it; it writes to no socket.
 
 pub(crate) mod reply;
 pub(crate) mod outgoing;
 pub(crate) mod encode;
+pub(crate) mod sink;
 pub(crate) mod words;
 pub(crate) mod prebuilt;
 pub(crate) mod date;
@@ -21,7 +22,8 @@ use http::{StatusCode, header};
 use crate::head::{RequestMeta, Spoken};
 use crate::header_values::elements;
 use crate::message::Body;
-use crate::respond::encode::{HeadOut, ReplyFraming, Sink};
+use crate::respond::encode::{HeadOut, ReplyFraming};
+use crate::respond::sink::Sink;
 use crate::takeover::upgrade;
 use crate::trailers::Trailing;
 

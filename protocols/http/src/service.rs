@@ -5,8 +5,8 @@
 //! need not wait: [`Service::prompt`] tries it, and hands over to a worker what would.
 //!
 //! Its folder has services that are made of handlers ([`closures`]), what takes a body piece by
-//! piece ([`sink`], [`around`]), and the terms on which workers get a request ([`terms`]). Everything but
-//! `head` may use it.
+//! piece ([`sink`], [`around`]), and the terms on which workers get a request ([`terms`]).
+//! Everything but `head` may use it.
 
 pub(crate) mod closures;
 pub(crate) mod terms;

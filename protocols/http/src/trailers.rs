@@ -26,11 +26,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::extract::FromRequestParts;
 use crate::head::RequestMeta;
 use crate::head::fault::Fault;
-use crate::header_values::elements;
 use crate::limits::Limits;
 use crate::message::{Body, Reader, Request, Response};
-use crate::respond::encode::{self, HeadOut, Sink};
+use crate::respond::encode::{self, HeadOut};
 use crate::respond::into_response::IntoResponse;
+use crate::respond::sink::Sink;
 
 /// The headers that come after a body. As an argument of a handler, those of its request, which has
 /// arrived completely; there may be none. [`Trailers::after`] puts some after the body of a
@@ -243,12 +243,6 @@ impl Trailing {
         end.extend_from_slice(b"\r\n");
         end
     }
-}
-
-/// Whether this value of `TE` says so.
-#[cold]
-pub(crate) fn are_taken(value: &[u8]) -> bool {
-    elements(value).any(|element| element.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// A body that is to be sent in chunks although its length is known: it is read.

@@ -35,9 +35,10 @@ use crate::limits::{
     REPLY_HEAD_BYTES_MAX, UPLOAD_PIECE_BYTES, UPLOAD_PIPE_BYTES_MAX, UPLOAD_REFILLS_MAX,
 };
 use crate::message::{Body, Response};
-use crate::respond::encode::{Bounded, END_OF_HEAD_BYTES, ReplyFraming};
+use crate::respond::encode::{END_OF_HEAD_BYTES, ReplyFraming};
 use crate::respond::into_response::refused;
 use crate::respond::outgoing::{Outgoing, OutgoingHead};
+use crate::respond::sink::Bounded;
 use crate::respond::words::{FAILURE, REFUSAL, Words};
 use crate::respond::{self, WrittenHead};
 use crate::service::sink::{Begun, Sink, UploadDecision};

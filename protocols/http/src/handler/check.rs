@@ -48,7 +48,7 @@ macro_rules! check_handler {
     ($handler:expr, state = $state:ty $(,)?) => {
         const _: () = {
             fn _check() {
-                $crate::handler::check::handler::<$state, _, _, _>(&$handler);
+                $crate::check::handler::<$state, _, _, _>(&$handler);
             }
         };
     };

@@ -4,13 +4,13 @@
 //! for a client of HTTP/1, for one of HTTP/2 as fields of a block. Neither is read again. It goes
 //! into a [`Sink`]: scratch space that its owner reuses, or a pooled buffer of fixed size.
 
-use flatpath::memory::Buffer;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 #[cfg(feature = "http2")]
 use crate::h2::hpack;
 use crate::head::chars;
 use crate::head::{RequestMeta, Spoken};
+use crate::respond::sink::Sink;
 
 /// How the body of a reply is delimited (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,43 +42,6 @@ impl ReplyFraming {
 pub(crate) const END_OF_HEAD_BYTES: usize = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n".len()
     + "Connection: keep-alive\r\n".len()
     + "\r\n".len();
-
-/// Where bytes of a reply are written.
-pub(crate) trait Sink {
-    fn put(&mut self, bytes: &[u8]);
-}
-
-impl Sink for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-/// A pooled buffer as a sink: what does not fit is dropped and remembered.
-pub(crate) struct Bounded<'a> {
-    buffer: &'a mut Buffer,
-    overflowed: bool,
-}
-
-impl<'a> Bounded<'a> {
-    pub(crate) fn new(buffer: &'a mut Buffer) -> Self {
-        Self {
-            buffer,
-            overflowed: false,
-        }
-    }
-
-    /// Whether everything fitted with `spare_bytes` to spare.
-    pub(crate) fn fits(&self, spare_bytes: usize) -> bool {
-        !self.overflowed && self.buffer.room() >= spare_bytes
-    }
-}
-
-impl Sink for Bounded<'_> {
-    fn put(&mut self, bytes: &[u8]) {
-        self.overflowed |= self.buffer.append(bytes) < bytes.len();
-    }
-}
 
 /// The head of a reply while it is written.
 pub(crate) struct HeadOut<'o, O: Sink> {

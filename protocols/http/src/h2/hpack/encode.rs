@@ -6,7 +6,7 @@
 
 use super::huffman;
 use super::table::index_of;
-use crate::respond::encode::Sink;
+use crate::respond::sink::Sink;
 
 /// Strings that are shorter are not compressed.
 const HUFFMAN_BYTES_MIN: usize = 8;

@@ -7,7 +7,7 @@
 //! letters, digits and the usual marks are but a few; a short loop for others. Encoding is a look
 //! into a table for each byte.
 
-use crate::respond::encode::Sink;
+use crate::respond::sink::Sink;
 
 /// Bits of the code of each byte.
 const LENGTHS: [u8; 256] = [
