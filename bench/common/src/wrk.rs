@@ -102,9 +102,14 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Everything that went wrong.
-    pub fn errors(&self) -> u64 {
-        self.connect + self.read + self.write + self.status + self.timeout
+    /// Everything that went wrong, where this status is right: wrk counts those of errors, from 400
+    /// on, as such.
+    pub fn errors(&self, status: u16) -> u64 {
+        let other_status = match status {
+            400.. => self.requests.saturating_sub(self.status),
+            _ => self.status,
+        };
+        self.connect + self.read + self.write + other_status + self.timeout
     }
 
     /// How many connections were waiting for a reply on average (Little's law). It is well below
@@ -197,7 +202,9 @@ flatpath-bench {\"requests\":441000,\"micros\":2000000,\"mean_micros\":220,\"p50
             (counted.requests, counted.p50_micros, counted.p99_micros),
             (441_000, 210, 350)
         );
-        assert_eq!(counted.errors(), 15);
+        assert_eq!(counted.errors(200), 15);
+        // All but four had a status that is none of an error, and 404 is right.
+        assert_eq!(counted.errors(404), 441_000 - 4 + 11);
         assert!((counted.requests_per_second() - 220_500.0).abs() < 1e-6);
         assert!((counted.answered() - 48.51).abs() < 1e-6);
     }

@@ -75,6 +75,14 @@ impl Request {
         }
     }
 
+    /// The status of its reply.
+    fn status(&self) -> u16 {
+        match self.expected {
+            Expected::Body(_) => 200,
+            Expected::Json(status, _) | Expected::Head(status, _) => status,
+        }
+    }
+
     /// Asks once: the bytes of the reply.
     ///
     /// # Errors
@@ -182,7 +190,7 @@ impl Wrk {
                 (CPU, used.server_micros_over(counted.requests)),
                 (P50, counted.p50_micros as f64),
                 (P99, counted.p99_micros as f64),
-                (ERRORS, counted.errors() as f64),
+                (ERRORS, counted.errors(self.request.status()) as f64),
                 (ACCEPTED, accepted as f64),
                 (ANSWERED, counted.answered()),
                 (REPLY_BYTES, reply_bytes as f64),
