@@ -131,11 +131,13 @@ impl Outgoing {
         self.special.as_ref()?.trailing.as_deref()
     }
 
+    #[cfg(feature = "http2")]
     pub(crate) fn take_trailing(&mut self) -> Option<Box<Trailing>> {
         self.special.as_mut()?.trailing.take()
     }
 
     /// What is special of the other one is of this one from now on.
+    #[cfg(feature = "http2")]
     pub(crate) fn take_special(&mut self, other: &mut Self) {
         self.special = other.special.take();
     }
