@@ -396,7 +396,7 @@ fn a_reply_is_the_same_over_both_versions(choice: DriverChoice) {
                 let is_dated = matches!(&dates[..], [date] if date.ends_with(" GMT"));
                 if got != expected || !is_dated {
                     let shown = format!("{dates:?} {got:?}");
-                    wrong += &format!("{method} {path}: {:.300}\n", shown);
+                    wrong += &format!("{method} {path}: {shown:.300}\n");
                 }
             }
         }
