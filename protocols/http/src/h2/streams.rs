@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use super::stream::Stream;
 use crate::service::Service;
 
-/// So many are looked through.
+/// How many are looked through, without a table.
 const FEW: usize = 8;
 
 /// The places of streams by their numbers: fewer than 256, by `STREAMS_MAX`.

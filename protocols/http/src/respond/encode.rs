@@ -74,7 +74,7 @@ impl<'o, O: Sink> HeadOut<'o, O> {
         }
     }
 
-    /// One field whose name is spelled as text has it. Over HTTP/2 there is none that only a
+    /// One field whose name is spelled as text has it. Over HTTP/2 those are left out that only a
     /// connection means.
     pub(crate) fn spelled(&mut self, name: &[u8], value: &[u8]) {
         match self.spoken {

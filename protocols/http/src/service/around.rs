@@ -15,7 +15,7 @@ use crate::service::sink::{Begun, Sink};
 
 /// What a sink does that is around another one.
 pub(crate) trait Policy: Send {
-    /// So many bytes are there for the sink; `write` gives them to it.
+    /// This number of bytes is there for the sink; `write` gives them to it.
     fn write(
         &mut self,
         bytes: usize,

@@ -80,7 +80,7 @@ impl Answerer<'_> {
         if !is_kept {
             return None;
         }
-        // What is hidden is told by its name.
+        // Whether a name is hidden its text says.
         let checks = match &*visit.observations {
             [] => Box::default(),
             seen => FreshnessCheck::of_direct(self.root, seen)?,

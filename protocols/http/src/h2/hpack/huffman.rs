@@ -179,7 +179,7 @@ pub(super) fn encode(text: &[u8], out: &mut impl Sink) {
     out.put(&piece[..filled]);
 }
 
-/// So many bytes of a code are written at a time: room for the rest of one is among them.
+/// Bytes of a code that are written at a time, with room for the rest of one.
 const PIECE_BYTES: usize = 32;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One reply for both versions of HTTP: a table of replies, each of which is asked for over HTTP/1
 //! and over HTTP/2, by GET and by HEAD. Status, fields and body are the same, and are what the
-//! table says; only HTTP/1 is told what a connection means.
+//! table says; only HTTP/1 gets the fields of its connection.
 
 use flatpath::{DriverChoice, Turn, WorkerScope};
 use flatpath_http::http::header::{HeaderMap, HeaderName, HeaderValue};
