@@ -261,6 +261,13 @@ pub trait Driver {
         socket.set_unsent_max(bytes);
     }
 
+    /// Whether the kernel paces what this socket sends, so that a timer fires while much of it is
+    /// queued (its congestion control is `bbr`). False in the simulation. One system call, in this
+    /// call.
+    fn is_paced(&mut self, socket: Socket) -> bool {
+        socket.is_paced()
+    }
+
     /// Whether this range may be sent: no call for it waits for a disk. What is not at hand is not
     /// to be put in a list, as all other connections would wait with it. System calls as
     /// [`SentFile::is_at_hand`](crate::SentFile::is_at_hand) has them.

@@ -1,9 +1,16 @@
 //! A send: up to eight segments, each owned until the kernel has taken its bytes.
 //!
+//! A file leaves in whole packets. Each call for it ends anywhere in one, and so does each time that
+//! its socket is full: what is left over would be sent by the next acknowledgement, small, at the
+//! cost of a large one (a third of the packets of 8 MiB were such). So for as long as a list sends
+//! a long file at its end the socket is *corked* (`TCP_CORK`, tcp(7)).
+//!
 //! Invariants
 //! - S1: no segment in a list is empty.
 //! - S2: the bytes of a segment do not move in memory while it is in a list, wherever the list
 //!   moves.
+//! - S3: a socket is corked only while it has a list that is not empty, or is about to be closed:
+//!   the call that takes the last bytes is followed by the uncorking, which sends them.
 //!
 //! Cost: push and advance are O(1) per segment, and allocate nothing. To move a list is to copy
 //! hundreds of bytes, so drivers take what is in it instead.
@@ -14,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use bytes::{Buf, Bytes};
 use flatpath_structures::panics::drop_contained;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg, sockopt};
 
 use crate::file_range::{FileRange, move_range};
 use crate::pipe::{Piped, move_pipe};
@@ -22,6 +29,10 @@ use crate::socket::Mode;
 
 /// Segments in one list at most: a head, a body and their trailers; more is copied or sent next.
 pub const SEGMENTS_MAX: usize = 8;
+
+/// A file of more bytes is sent corked: two system calls are less than what the small packets of a
+/// shorter one cost.
+const UNCORKED_BYTES_MAX: u64 = 256 * 1024;
 
 /// Bytes to send, with their owner until they are sent.
 #[derive(Debug)]
@@ -146,6 +157,8 @@ pub struct SendList {
     segments: [Option<Segment>; SEGMENTS_MAX],
     first: u8,
     end: u8,
+    /// See S3.
+    is_corked: bool,
     bytes: usize,
 }
 
@@ -182,6 +195,7 @@ impl SendList {
         }
         (self.first, self.end) = (0, other.end - other.first);
         (other.first, other.end) = (0, 0);
+        self.is_corked = std::mem::take(&mut other.is_corked);
         self.bytes = std::mem::take(&mut other.bytes);
     }
 
@@ -190,6 +204,7 @@ impl SendList {
         let left = usize::from(self.first)..usize::from(self.end);
         self.segments[left].fill_with(|| None);
         (self.first, self.end, self.bytes) = (0, 0, 0);
+        self.is_corked = false;
     }
 
     /// Bytes left to send.
@@ -224,11 +239,11 @@ impl SendList {
     }
 
     /// Moves the front to a socket with one call that does not block for it: what lies in memory
-    /// before the first pipe or file, or what is in one of these. The list is left as it is;
+    /// before the first pipe or file, or what is in one of these. Nothing is taken from the list;
     /// returns how many bytes went. `mode` is the mode the socket is in; `closes`: the socket is
     /// closed after the list.
     pub(crate) fn write_front(
-        &self,
+        &mut self,
         socket: BorrowedFd<'_>,
         mode: Mode,
         closes: bool,
@@ -238,7 +253,7 @@ impl SendList {
             Some(Segment::Piped(piped)) => {
                 return move_pipe(socket, piped, mode, !is_one || closes);
             }
-            Some(Segment::File(range)) => return move_range(socket, range, mode),
+            Some(Segment::File(_)) => return self.write_file(socket, mode),
             _ => {}
         }
         let mut flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -258,6 +273,25 @@ impl SendList {
         }
         let vectors = &vectors[..count];
         sendmsg(socket, vectors, &mut SendAncillaryBuffer::default(), flags)
+    }
+
+    /// The same where a file is in front, in whole packets if it is long.
+    fn write_file(&mut self, socket: BorrowedFd<'_>, mode: Mode) -> Result<usize, Errno> {
+        let Some(Segment::File(range)) = self.segments.iter().flatten().next() else {
+            unreachable!("the caller has seen it in front")
+        };
+        let is_long = range.bytes() > UNCORKED_BYTES_MAX;
+        if is_long && !self.is_corked && self.bytes as u64 == range.bytes() {
+            // Sockets that are not TCP's have no packets.
+            self.is_corked = sockopt::set_tcp_cork(socket, true).is_ok();
+        }
+        let moved = move_range(socket, range, mode);
+        if self.is_corked && moved == Ok(self.bytes) {
+            self.is_corked = false;
+            // It cannot fail where the other has not.
+            let _ = sockopt::set_tcp_cork(socket, false);
+        }
+        moved
     }
 
     /// Copies what lies in pipes to memory: for sockets that nothing can be moved to.
@@ -296,7 +330,17 @@ impl SendList {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::ops::Range;
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
     use super::*;
+    use crate::file_range::SentFile;
+    use crate::testing::patience;
 
     fn list(parts: &[&'static [u8]]) -> SendList {
         let mut list = SendList::new();
@@ -396,6 +440,86 @@ mod tests {
         list.advance(2);
         assert!(list.is_empty());
         assert!(pool.take(10).is_some(), "the buffer is back");
+    }
+
+    /// Zeros, at hand.
+    struct Zeros(std::fs::File);
+
+    impl SentFile for Zeros {
+        fn descriptor(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn is_at_hand(&self, _: Range<u64>) -> bool {
+            true
+        }
+
+        fn read_ahead(&self, _: Range<u64>) {}
+
+        fn broke_off(&self, cause: &io::Error) {
+            panic!("{cause}");
+        }
+    }
+
+    /// A list of some of a file, and of words after it.
+    fn file(bytes: u64, after: &'static [u8]) -> SendList {
+        let file = memfd_create("flatpath-test", MemfdFlags::CLOEXEC).expect("a memory file");
+        ftruncate(&file, bytes).expect("holes");
+        let mut list = SendList::new();
+        let file = FileRange::new(Arc::new(Zeros(file.into())), 0..bytes);
+        list.push(Segment::File(file)).expect("room");
+        list.push(Bytes::from_static(after).into()).expect("room");
+        list
+    }
+
+    /// Writes until the list is empty, or the socket full.
+    fn write(list: &mut SendList, socket: &TcpStream) -> Result<(), Errno> {
+        while !list.is_empty() {
+            let bytes = list.write_front(socket.as_fd(), Mode::Blocking, false)?;
+            list.advance(bytes);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_long_file_leaves_in_whole_packets_and_the_last_one_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).expect("room");
+        let (socket, _) = listener.accept().expect("a connection");
+        client.set_read_timeout(Some(patience())).expect("a time");
+        let is_corked = || sockopt::tcp_cork(&socket).expect("a socket of TCP");
+        let mut read = move |bytes: u64| {
+            let taken = io::copy(&mut (&mut client).take(bytes), &mut io::sink());
+            assert_eq!(taken.expect("as much as was sent"), bytes);
+        };
+        // More than a socket has room for.
+        let mut long = file(64 << 20, b"");
+        assert_eq!(write(&mut long, &socket), Err(Errno::AGAIN));
+        assert!(is_corked());
+        let mut in_use = SendList::new();
+        in_use.take_from(&mut long);
+        let mut sent = (64 << 20) - in_use.bytes() as u64;
+        while !in_use.is_empty() {
+            read(sent);
+            sent = in_use.bytes() as u64;
+            let _ = write(&mut in_use, &socket);
+            sent -= in_use.bytes() as u64;
+        }
+        assert!(!is_corked(), "the last bytes wait for nothing");
+        read(sent);
+        // A list that is used again knows nothing of the one before.
+        let mut dropped = file(64 << 20, b"");
+        assert_eq!(write(&mut dropped, &socket), Err(Errno::AGAIN));
+        read((64 << 20) - dropped.bytes() as u64);
+        dropped.clear();
+        assert!(!dropped.is_corked);
+        sockopt::set_tcp_cork(&socket, false).expect("a socket of TCP");
+        // What is short is not worth the calls, and what comes after a file goes with it.
+        for (bytes, after) in [(UNCORKED_BYTES_MAX, b"".as_slice()), (64 << 20, b"after")] {
+            let mut list = file(bytes, after);
+            let _ = list.write_front(socket.as_fd(), Mode::Blocking, false);
+            assert!(!is_corked() && !list.is_corked);
+        }
     }
 
     #[test]

@@ -87,6 +87,14 @@ impl Socket {
         flatpath_sys::tcp::delivery(unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
+    /// See [`Driver::is_paced`](crate::Driver::is_paced).
+    pub(crate) fn is_paced(self) -> bool {
+        self.descriptor().is_some_and(|descriptor| {
+            // SAFETY: as for `peer`.
+            flatpath_sys::tcp::is_paced(unsafe { BorrowedFd::borrow_raw(descriptor) })
+        })
+    }
+
     /// See [`Driver::lend`](crate::Driver::lend).
     pub(crate) fn lend(self) -> Option<Lent> {
         let descriptor = self.descriptor()?;

@@ -52,7 +52,10 @@ pub(crate) enum Width {
     #[default]
     Narrow,
     /// More.
-    Wide,
+    Wide {
+        /// The kernel paces what it sends ([`Driver::is_paced`](flatpath_driver::Driver::is_paced)).
+        is_paced: bool,
+    },
     /// No more than of most from now on, but it may hold more of before.
     Leaving,
     /// The same, until the send that has begun since is over.

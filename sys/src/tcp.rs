@@ -25,6 +25,13 @@ pub fn set_unsent_max(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     set_option(socket, option, bytes.cast_signed())
 }
 
+/// Whether the kernel paces what a connection sends: it has a timer send a part of what is queued
+/// each time (`bbr`, net/ipv4/tcp_bbr.c). False for sockets that are not TCP's.
+pub fn is_paced(socket: impl AsFd) -> bool {
+    let control = rustix::net::sockopt::tcp_congestion(socket);
+    control.is_ok_and(|name| name.starts_with("bbr"))
+}
+
 /// Sets an option of a level that is an int.
 pub(crate) fn set_option(
     socket: impl AsFd,

@@ -9,7 +9,8 @@
 //! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 //!
-//! Of a long file one send carries 256 KiB, so it has its turn for each. What is not in the
+//! Of a long file one send carries 256 KiB, or a window of 2 MiB where that is cheaper
+//! (`output/taking.rs`), so it has its turn for each. What is not in the
 //! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
 //! is for `wide.rs` to say.
 

@@ -17,7 +17,11 @@
 //! - WS2: what the kernel holds unsent of all connections of a thread is at most `WIDE_MAX` times
 //!   [`WIDE_BYTES`], and [`UNSENT_BYTES_MAX`] for each other one.
 //!
-//! Cost: of a long send a comparison; a system call when the width changes, and two for a look.
+//! A send to a wide socket carries as much as it takes at a time, unless the kernel paces it
+//! (`output/taking.rs`).
+//!
+//! Cost: of a long send a comparison; a system call when the width changes, one more when it
+//! becomes wide, and two for a look.
 
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
@@ -122,15 +126,15 @@ impl<D: Driver> Event<'_, D> {
         match width {
             Width::Narrow if is_long && sent_bytes >= WIDE_AFTER_BYTES => self.widen(sent_bytes),
             // What is copied is not held back there.
-            Width::Wide if !has_file => self.narrow(),
+            Width::Wide { .. } if !has_file => self.narrow(),
             // Of the send before, some may have been taken when it was wide.
             Width::Leaving => self.connection.output_mut().set_width(Width::LeavesNext),
             // All of the send before was taken when it was narrow, so little was left by then.
             Width::LeavesNext => self.leave(),
-            Width::Narrow | Width::Wide => {}
+            Width::Narrow | Width::Wide { .. } => {}
         }
         let unsent_bytes_max = match self.connection.output().width() {
-            Width::Wide => WIDE_BYTES,
+            Width::Wide { .. } => WIDE_BYTES,
             Width::Narrow | Width::Leaving | Width::LeavesNext => UNSENT_BYTES_MAX,
         };
         match is_long {
@@ -142,7 +146,8 @@ impl<D: Driver> Event<'_, D> {
     fn widen(&mut self, sent_bytes: u64) {
         let now_ns = self.thread.now_ns();
         if self.thread.wide.admit(self.key, sent_bytes, now_ns) {
-            self.set_width(Width::Wide, WIDE_BYTES);
+            let is_paced = self.thread.driver.is_paced(self.connection.socket());
+            self.set_width(Width::Wide { is_paced }, WIDE_BYTES);
         } else if self.thread.wide.wants(now_ns) {
             self.thread.due(now_ns);
         }
@@ -183,9 +188,9 @@ impl<D: Driver> Event<'_, D> {
         let sent_bytes = self.connection.output().sent_bytes();
         let takes_much = self.thread.wide.judge(sent_bytes, self.thread.now_ns());
         match (self.connection.output().width(), takes_much) {
-            (Width::Wide, Some(false)) => self.narrow(),
+            (Width::Wide { .. }, Some(false)) => self.narrow(),
             (Width::Leaving | Width::LeavesNext, _) => self.leave_if_little(),
-            (Width::Narrow | Width::Wide, _) => {}
+            (Width::Narrow | Width::Wide { .. }, _) => {}
         }
     }
 }

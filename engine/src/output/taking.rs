@@ -8,12 +8,12 @@
 use flatpath_driver::{FileRange, Segment, SendList};
 
 use super::window::{FILE_PART_BYTES, FILE_WINDOW_BYTES};
-use super::{Output, small, whole};
+use super::{Output, Width, small, whole};
 
-/// Bytes of a file that one send carries, where more is left than a window. Where TCP paces (bbr),
-/// 2 MiB in one send cost up to a third more, by its timers; with cubic they cost a tenth less.
-/// What is no more than a window goes at once: most of it waits in the socket while its client
-/// wakes up.
+/// Bytes of a file that one send carries, where more is left than a window and the socket is not
+/// wide, or is paced: where the kernel paces (bbr), 2 MiB in one send cost a third more, by its
+/// timers; with cubic they cost a tenth less. What is no more than a window goes at once: most of
+/// it waits in the socket while its client wakes up.
 pub(super) const FILE_SEND_BYTES: u64 = 16 * FILE_PART_BYTES;
 
 /// Bytes of one segment of a send at most: no more is counted than 32 bits hold.
@@ -106,8 +106,9 @@ impl Output {
 
     /// How much of the first file one send carries at most.
     fn file_send_bytes(&self) -> u64 {
+        let takes_windows = self.width == Width::Wide { is_paced: false };
         match self.first_file() {
-            Some(range) if range.bytes() > FILE_WINDOW_BYTES => FILE_SEND_BYTES,
+            Some(range) if range.bytes() > FILE_WINDOW_BYTES && !takes_windows => FILE_SEND_BYTES,
             _ => FILE_WINDOW_BYTES,
         }
     }

@@ -67,7 +67,7 @@ mod tests {
     use flatpath_driver::{FileRange, SendList, SentFile};
 
     use super::super::taking::FILE_SEND_BYTES;
-    use super::super::{FILE_WINDOW_BYTES, Taken};
+    use super::super::{FILE_WINDOW_BYTES, Taken, Width};
     use super::*;
 
     /// A file of which all is at hand.
@@ -100,7 +100,24 @@ mod tests {
 
     #[test]
     fn of_a_file_each_send_takes_a_part_and_the_last_window_goes_at_once() {
+        for (width, part) in [
+            (Width::Narrow, FILE_SEND_BYTES),
+            (Width::Wide { is_paced: true }, FILE_SEND_BYTES),
+            (Width::Wide { is_paced: false }, FILE_WINDOW_BYTES),
+            (Width::Leaving, FILE_SEND_BYTES),
+        ] {
+            let sends = sends_of_three_windows(width);
+            assert_eq!(sends[0], 4 + part, "the head goes with the first");
+            let (last, others) = sends.split_last().expect("some");
+            assert_eq!(*last, FILE_WINDOW_BYTES - 1 + 3, "the last window");
+            assert!(others[1..].iter().all(|bytes| *bytes == part), "{width:?}");
+        }
+    }
+
+    /// How much each send carries.
+    fn sends_of_three_windows(width: Width) -> Vec<u64> {
         let (bytes, mut output) = three_windows();
+        output.set_width(width);
         let (mut sends, mut asked, mut all) = (Vec::new(), 0, 0);
         while output.has_waiting() {
             let mut list = SendList::new();
@@ -121,15 +138,8 @@ mod tests {
             }
         }
         assert_eq!((all, asked), (4 + bytes.len() as u64 - 1 + 3, 3));
-        assert_eq!(
-            sends[0],
-            4 + FILE_SEND_BYTES,
-            "the head goes with the first"
-        );
-        let last = sends.pop();
-        assert_eq!(last, Some(FILE_WINDOW_BYTES - 1 + 3), "the last window");
-        assert!(sends[1..].iter().all(|bytes| *bytes == FILE_SEND_BYTES));
         assert_eq!(output.queued_bytes(), 0);
+        sends
     }
 
     #[test]
