@@ -6,6 +6,11 @@
 //! is not, and they close what may take long to close. So a file is to be on a file system that
 //! never hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers
 //! that are counted ([`blocking`](crate::blocking)).
+//!
+//! What was at hand is believed to be for a millisecond ([`BELIEVED`]): to ask costs three system
+//! calls, a twentieth of what 100 KiB cost, and a file that many ask for is sent many times in that
+//! time. What the kernel drops meanwhile is waited for in the send, as it is between any answer and
+//! its send.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -13,7 +18,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use flatpath_structures::lock::Lock;
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 
@@ -28,6 +35,9 @@ pub use std::fs::File;
 /// Bytes that are read at a time where there is no `/dev/null`.
 const READ_BYTES: usize = 64 * 1024;
 
+/// How long what was at hand is not asked for again.
+const BELIEVED: Duration = Duration::from_millis(1);
+
 /// A file that is open for as long as something of it is sent.
 pub struct OpenFile {
     /// `None` only while it is dropped.
@@ -35,8 +45,31 @@ pub struct OpenFile {
     /// Given back after the file is closed.
     hold: Option<DescriptorHold>,
     system: Arc<FileSystem>,
+    seen: Lock<Seen>,
     /// In the log.
     name: Box<[u8]>,
+}
+
+/// What was at hand when it was asked for last.
+#[derive(Default)]
+struct Seen {
+    bytes: Range<u64>,
+    /// `None`: nothing was.
+    until: Option<Instant>,
+}
+
+impl Seen {
+    fn now(bytes: Range<u64>, now: Instant) -> Seen {
+        Seen {
+            bytes,
+            until: now.checked_add(BELIEVED),
+        }
+    }
+
+    fn covers(&self, bytes: &Range<u64>, now: Instant) -> bool {
+        let is_within = self.bytes.start <= bytes.start && bytes.end <= self.bytes.end;
+        is_within && self.until.is_some_and(|until| now < until)
+    }
 }
 
 impl fmt::Debug for OpenFile {
@@ -59,6 +92,7 @@ impl OpenFile {
             file: Some(file),
             hold,
             system,
+            seen: Lock::default(),
             name: name.into(),
         }
     }
@@ -78,7 +112,15 @@ impl SentFile for OpenFile {
     }
 
     fn is_at_hand(&self, bytes: Range<u64>) -> bool {
-        self.system.has_at_hand(self.descriptor(), bytes)
+        let now = Instant::now();
+        if self.seen.lock().covers(&bytes, now) {
+            return true;
+        }
+        let is_there = self.system.has_at_hand(self.descriptor(), bytes.clone());
+        if is_there {
+            *self.seen.lock() = Seen::now(bytes, now);
+        }
+        is_there
     }
 
     fn copy_at_hand(&self, room: &mut [u8], offset: u64) -> bool {
@@ -141,5 +183,24 @@ fn read_to_nowhere(file: &File, bytes: Range<u64>) {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_at_hand_is_believed_for_a_while_and_nothing_beside_it() {
+        let now = Instant::now();
+        let seen = Seen::now(100..200, now);
+        for bytes in [100..200, 100..101, 199..200] {
+            assert!(seen.covers(&bytes, now), "{bytes:?}");
+            assert!(!seen.covers(&bytes, now + BELIEVED), "{bytes:?}");
+        }
+        for bytes in [99..200, 100..201, 0..50, 200..201] {
+            assert!(!seen.covers(&bytes, now), "{bytes:?}");
+        }
+        assert!(!Seen::default().covers(&(0..0), now), "nothing was asked");
     }
 }
