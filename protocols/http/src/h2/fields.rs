@@ -13,12 +13,12 @@ use std::cell::Cell;
 use http::Version;
 use httparse::Header;
 
-use super::hpack::{Field, FieldList};
+use super::hpack::{Entry, Field, FieldList};
 use crate::head::Head;
 use crate::head::chars;
 use crate::head::fault::Fault;
 use crate::head::framing;
-use crate::head::target::parse_target;
+use crate::head::target::{Target, parse_target};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
 use crate::respond::encode::is_of_connection;
 
@@ -61,22 +61,24 @@ impl<'l> Asked<'l> {
     /// The request is malformed.
     pub(super) fn of(list: &'l FieldList) -> Result<Asked<'l>, Refusal> {
         let (mut asked, mut method, mut is_header) = (Asked::default(), None, false);
-        for (name, value) in list.iter() {
+        for (entry, name, value) in list.entries() {
             // 8.2.1: "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed
             // (ASCII LF, 0x0a), or carriage return (ASCII CR, 0x0d) at any position."
             if !chars::is_header_value(value) && !value.is_empty() {
                 return Err(Refusal::Malformed);
             }
-            let place = match name {
-                b":method" => &mut method,
-                b":scheme" => &mut asked.scheme,
-                b":authority" => &mut asked.authority,
-                b":path" => &mut asked.path,
-                b":protocol" => &mut asked.protocol,
-                _ => {
+            let place = match Name::of(entry, name) {
+                Name::Method => &mut method,
+                Name::Scheme => &mut asked.scheme,
+                Name::Authority => &mut asked.authority,
+                Name::Path => &mut asked.path,
+                Name::Protocol => &mut asked.protocol,
+                other => {
                     is_header = true;
-                    let fault = check_header(name, value)?;
-                    asked.fault = asked.fault.or(fault);
+                    if !other.is_header_of(value) {
+                        return Err(Refusal::Malformed);
+                    }
+                    asked.fault = asked.fault.or(check_space(value));
                     continue;
                 }
             };
@@ -134,21 +136,30 @@ impl<'l> Asked<'l> {
         target.map_err(|_| Refusal::Fault(Fault::Target))
     }
 
+    /// What the target is made of.
+    pub(super) fn parse<'a>(&self, target: &'a str) -> Result<Target<'a>, Fault> {
+        let method = match self.protocol {
+            Some(_) => "GET",
+            None => self.method,
+        };
+        parse_target(method, target)
+    }
+
     /// The line of HTTP/1 that it would be, for the log.
     pub(super) fn line(&self) -> Vec<u8> {
         let target = self.path.or(self.authority).unwrap_or_default();
         [self.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat()
     }
 
-    /// The head that it is; `target`: without dot segments. `cookies`: where all of them are put
-    /// together. There are `slots` for each field and [`ADDED`] more.
+    /// The head that it is; `target`: without dot segments, and what it is made of. `cookies`: where
+    /// all of them are put together. There are `slots` for each field and [`ADDED`] more.
     ///
     /// # Errors
-    /// What is wrong with it; [`Fault::DotSegments`]: they are to be removed.
+    /// What is wrong with it.
     pub(super) fn head<'a>(
         &self,
         (list, cookies): (&'a FieldList, Option<Field>),
-        target: &'a str,
+        (target, parsed): (&'a str, Result<Target<'a>, Fault>),
         slots: &'a mut [Header<'a>],
         limits: &Limits,
         known_host: &str,
@@ -172,7 +183,7 @@ impl<'l> Asked<'l> {
             return Err(Fault::TargetTooLong.into());
         }
         let headers = self.headers((list, cookies), slots, limits)?;
-        let parsed = parse_target(method, target)?;
+        let parsed = parsed?;
         let message = framing::of_message(headers, Version::HTTP_2, known_host)?;
         Ok(Head {
             method,
@@ -227,21 +238,21 @@ impl<'l> Asked<'l> {
             count += 1;
         };
         added.for_each(&mut put);
-        for (name, value) in list.iter() {
-            match name {
-                [b':', ..] => {}
-                b"cookie" if joined.is_some() => {}
-                b"host" if self.authority.is_some() => {
-                    if Some(value)
-                        .zip(self.authority)
-                        .is_some_and(|(one, other)| !one.eq_ignore_ascii_case(other))
-                    {
+        for (entry, name, value) in list.entries() {
+            match (name, self.authority) {
+                ([b':', ..], _) => {}
+                (b"cookie", _) if joined.is_some() => {}
+                (b"host", Some(authority)) => {
+                    if !value.eq_ignore_ascii_case(authority) {
                         return Err(Fault::HostTwice.into());
                     }
                 }
-                name => {
-                    let name = std::str::from_utf8(name);
-                    put((name.map_err(|_| Refusal::Malformed)?, value));
+                _ => {
+                    let name = match entry {
+                        Some(entry) => entry.name(),
+                        None => std::str::from_utf8(name).map_err(|_| Refusal::Malformed)?,
+                    };
+                    put((name, value));
                 }
             }
         }
@@ -263,30 +274,71 @@ pub(super) const ADDED: usize = 3;
 /// What a header's line has beside name and value, as the limits count.
 const LINE_BYTES: usize = ": \r\n".len();
 
-/// Looks at one header. Returns what is wrong with it and is answered.
-///
-/// # Errors
-/// The request is malformed.
-fn check_header(name: &[u8], value: &[u8]) -> Result<Option<Fault>, Refusal> {
-    // 8.2.1: "A field name MUST NOT contain characters in the ranges 0x00-0x20, 0x41-0x5a, or
-    // 0x7f-0xff"; 8.3: "Endpoints MUST treat a request or response that contains undefined or
-    // invalid pseudo-header fields as malformed".
-    let is_name = chars::is_token_word(name) && !name.iter().any(u8::is_ascii_uppercase);
-    // 8.2.2: "Any message containing connection-specific header fields MUST be treated as
-    // malformed", but for TE, "which ... MUST NOT contain any value other than 'trailers'".
-    let is_te = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
-    if !is_name || is_te || is_of_connection(name) {
-        return Err(Refusal::Malformed);
+/// What a field of a request is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name<'l> {
+    Method,
+    Scheme,
+    Authority,
+    Path,
+    Protocol,
+    /// A name of the static table that is none of these, nor of a connection.
+    Usual,
+    /// It is spelled out, and may be no name.
+    Spelled(&'l [u8]),
+}
+
+impl<'l> Name<'l> {
+    /// By its entry in the static table (RFC 7541 appendix A), if it was named so.
+    fn of(entry: Option<Entry>, name: &'l [u8]) -> Name<'l> {
+        match (entry.map(Entry::index), name) {
+            (Some(1), _) => Name::Authority,
+            (Some(2 | 3), _) => Name::Method,
+            (Some(4 | 5), _) => Name::Path,
+            (Some(6 | 7), _) => Name::Scheme,
+            // `:status`, and `transfer-encoding`.
+            (Some(8..=14 | 57), name) => Name::Spelled(name),
+            (Some(_), _) => Name::Usual,
+            (None, b":method") => Name::Method,
+            (None, b":scheme") => Name::Scheme,
+            (None, b":authority") => Name::Authority,
+            (None, b":path") => Name::Path,
+            (None, b":protocol") => Name::Protocol,
+            (None, name) => Name::Spelled(name),
+        }
     }
-    // 8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character".
-    Ok((value.trim_ascii().len() != value.len()).then_some(Fault::HeaderValue))
+
+    /// Whether it is that of a header which a request may have, with this value.
+    fn is_header_of(self, value: &[u8]) -> bool {
+        let name = match self {
+            Name::Spelled(name) => name,
+            Name::Usual => return true,
+            _ => return false,
+        };
+        // 8.2.1: "A field name MUST NOT contain characters in the ranges 0x00-0x20, 0x41-0x5a, or
+        // 0x7f-0xff"; 8.3: "Endpoints MUST treat a request or response that contains undefined or
+        // invalid pseudo-header fields as malformed".
+        let is_name = chars::is_token_word(name) && !name.iter().any(u8::is_ascii_uppercase);
+        // 8.2.2: "Any message containing connection-specific header fields MUST be treated as
+        // malformed", but for TE, "which ... MUST NOT contain any value other than 'trailers'".
+        let is_te = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
+        is_name && !is_te && !is_of_connection(name)
+    }
+}
+
+/// 8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character". It is answered.
+fn check_space(value: &[u8]) -> Option<Fault> {
+    let is_bare = |end: Option<&u8>| !end.is_some_and(u8::is_ascii_whitespace);
+    match is_bare(value.first()) && is_bare(value.last()) {
+        true => None,
+        false => Some(Fault::HeaderValue),
+    }
 }
 
 /// Whether these may come after a body (RFC 9113 section 8.1).
 pub(super) fn are_trailers(list: &FieldList) -> bool {
-    let is_right = |(name, value): (&[u8], &[u8])| {
+    list.entries().all(|(entry, name, value)| {
         let is_value = value.is_empty() || chars::is_header_value(value);
-        is_value && check_header(name, value).is_ok()
-    };
-    list.iter().all(is_right)
+        is_value && Name::of(entry, name).is_header_of(value)
+    })
 }

@@ -11,6 +11,7 @@ use super::link::Link;
 use super::priority::Priority;
 use super::request;
 use super::session::Session;
+use super::stream::Stream;
 use super::wire::{Code, END_STREAM, FRAME_HEAD_BYTES, Frame, Kind};
 use crate::connection::state::Connection;
 use crate::limits::SCRATCH_KEPT_MAX;
@@ -277,23 +278,44 @@ impl<S: Service> Session<S> {
             Some(code) => Err(code),
             None => {
                 self.has_asked = true;
-                let flow = self.core.flow(frame);
-                let core = &mut self.core;
-                request::serve(&mut Link { connection, core }, list, flow)
+                self.serve(connection, frame, list)
             }
         };
         match served {
-            Ok(mut stream) => {
-                if let Some(priority) = self.early.take(frame.stream) {
-                    stream.priority = priority;
-                }
-                let at = self.streams.push(stream);
+            Ok(at) => {
                 self.move_stream(connection, at);
                 Ok(())
             }
             Err(code) => {
                 self.core.put_reset(frame.stream, code);
                 Ok(self.core.patience.faults()?)
+            }
+        }
+    }
+
+    /// Takes a request. Returns where its stream is.
+    ///
+    /// # Errors
+    /// It is malformed, and has no stream.
+    fn serve(
+        &mut self,
+        connection: &mut Connection<'_, S>,
+        frame: &Frame,
+        list: &mut FieldList,
+    ) -> Result<usize, Code> {
+        let stream = Stream::new(self.core.flow(frame), connection.turn());
+        let at = self.streams.push(stream);
+        let (core, stream) = (&mut self.core, &mut self.streams[at]);
+        match request::serve(&mut Link { connection, core }, list, stream) {
+            Ok(()) => {
+                if let Some(priority) = self.early.take(frame.stream) {
+                    self.streams[at].priority = priority;
+                }
+                Ok(at)
+            }
+            Err(code) => {
+                self.streams.swap_remove(at);
+                Err(code)
             }
         }
     }

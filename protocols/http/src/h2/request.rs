@@ -34,20 +34,17 @@ use crate::trailers::Trailers;
 /// Headers for which there is room at once: nearly all requests have fewer.
 const HEADERS_USUAL: usize = 32;
 
-/// Takes a request that has arrived. Its stream is returned as far as it has come.
+/// Takes a request that has arrived. Its stream is new, and has come as far as it can.
 ///
 /// # Errors
 /// It is malformed, and has no stream.
 pub(super) fn serve<S: Service>(
     connection: &mut Link<'_, '_, S>,
     list: &mut FieldList,
-    flow: Flow,
-) -> Result<Stream<S>, Code> {
-    // RFC 9113 8.2.3: "If there are multiple Cookie header fields after decompression, these MUST
-    // be concatenated into a single octet string using the two-octet delimiter of 0x3b, 0x20".
-    let cookies = list.join(b"cookie", b"; ");
+    stream: &mut Stream<S>,
+) -> Result<(), Code> {
+    let cookies = list.join_cookies();
     let list = &*list;
-    let mut stream = Stream::new(flow, connection.turn());
     let said = list.iter().filter(|(name, _)| *name == priority::FIELD);
     stream.priority = Priority::of(said.map(|(_, value)| value));
     let asked = match Asked::of(list) {
@@ -71,7 +68,7 @@ pub(super) fn serve<S: Service>(
             stream.fault(connection, fault);
         }
     }
-    Ok(stream)
+    Ok(())
 }
 
 impl<S: Service> Stream<S> {
@@ -95,12 +92,12 @@ impl<S: Service> Stream<S> {
         let known_host = &connection.thread.host.name;
         let target = asked.target()?;
         let resolved;
-        let target = match dots::are_none(&target[path_range(target)]) {
-            true => target,
-            false => {
+        let target = match asked.parse(target) {
+            Err(Fault::DotSegments) => {
                 resolved = without_dots(target)?;
-                &resolved
+                (&*resolved, asked.parse(&resolved))
             }
+            parsed => (target, parsed),
         };
         let head = asked.head(fields, target, slots, limits, known_host)?;
         self.take_parsed(connection, head, asked.asks_tunnel())

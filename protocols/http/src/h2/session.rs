@@ -27,7 +27,6 @@ use super::frames::Stop;
 use super::hpack::ENTRY_OVERHEAD_BYTES;
 use super::link::Link;
 use super::priority::{Early, Round};
-use super::stream::Stream;
 use super::streams::Streams;
 use super::wire::Code;
 use crate::connection::state::{Connection, Http, Stage};
@@ -228,8 +227,7 @@ impl<S: Service> Session<S> {
         };
         self.first_due.moved(stream.flow.id, deadline);
         if is_over {
-            let stream = self.streams.swap_remove(at);
-            self.end_stream(connection, stream);
+            self.end_stream(connection, at);
         }
         (sent.unwrap_or(0), stall)
     }
@@ -244,13 +242,14 @@ impl<S: Service> Session<S> {
     }
 
     /// A stream is over.
-    fn end_stream(&mut self, connection: &mut Connection<'_, S>, stream: Stream<S>) {
-        let core = &mut self.core;
+    fn end_stream(&mut self, connection: &mut Connection<'_, S>, at: usize) {
+        let (core, stream) = (&mut self.core, &mut self.streams[at]);
         if !stream.is_cut && !stream.flow.is_received {
             core.put_reset(stream.flow.id, Code::NoError);
         }
         let over = core.patience.stream_is_over(stream.is_cancelled());
         stream.end(&mut Link { connection, core });
+        self.streams.swap_remove(at);
         if let Err(code) = over {
             self.end(code);
         }
@@ -463,7 +462,7 @@ impl<S: Service> Session<S> {
     pub(super) fn end_streams(&mut self, connection: &mut Connection<'_, S>) {
         let core = &mut self.core;
         let link = &mut Link { connection, core };
-        for stream in self.streams.take_all() {
+        for mut stream in self.streams.take_all() {
             stream.end(link);
         }
         self.core.out = Vec::new();

@@ -423,7 +423,7 @@ impl<S: Service> Stream<S> {
     }
 
     /// The stream is over, or its connection: drops all, and writes the line of the access log.
-    pub(super) fn end(mut self, connection: &mut Link<'_, '_, S>) {
+    pub(super) fn end(&mut self, connection: &mut Link<'_, '_, S>) {
         self.give_window_back(connection);
         match std::mem::take(&mut self.job) {
             Home::Here(job) if job.is_receiving() => self.abandon(connection, job),

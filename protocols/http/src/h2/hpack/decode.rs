@@ -12,16 +12,23 @@
 //! has what the table gets in all: an index is a byte, and what it stands for may be a table's
 //! worth of text.
 //!
-//! Cost: one copy of each name and value. No allocation once the list's text has grown, but for the
-//! table of a client that has not heard yet that there is to be none.
+//! A name that the block takes from the static table is not copied: the list has its number, which
+//! says what it is, so nobody compares or checks it again.
+//!
+//! Cost: one copy of each value, and of each name that is spelled out. No allocation once the list's
+//! text has grown, but for the table of a client that has not heard yet that there is to be none.
 
 use super::Broken;
 use super::huffman;
-use super::table::{Dynamic, ENTRY_OVERHEAD_BYTES, STATIC_ENTRIES, TABLE_BYTES_MAX, of_static};
+use super::table::{
+    Dynamic, ENTRY_OVERHEAD_BYTES, Entry, STATIC_ENTRIES, TABLE_BYTES_MAX, of_static,
+};
 
-/// Where a field's name and value are in the text of its list: one after the other.
+/// Where a field's name and value are in the text of its list: one after the other, or its value
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
+    name: Option<Entry>,
     from: u32,
     value_from: u32,
     end: u32,
@@ -35,6 +42,8 @@ pub(crate) struct FieldList {
     /// Of all there were, as RFC 9113 section 6.5.2 counts them.
     bytes: usize,
     bytes_max: usize,
+    /// How many are called `cookie`.
+    cookies: usize,
 }
 
 impl FieldList {
@@ -42,7 +51,7 @@ impl FieldList {
     pub(crate) fn begin(&mut self, bytes_max: usize) {
         self.text.clear();
         self.fields.clear();
-        (self.bytes, self.bytes_max) = (0, bytes_max);
+        (self.bytes, self.bytes_max, self.cookies) = (0, bytes_max, 0);
     }
 
     /// Whether there were more fields than it has.
@@ -55,67 +64,81 @@ impl FieldList {
         self.fields.len()
     }
 
+    /// Names and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|field| self.at(*field))
     }
 
+    /// The same, and which entry of the static table a name was taken from.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Option<Entry>, &[u8], &[u8])> {
+        self.fields.iter().map(|field| {
+            let (name, value) = self.at(*field);
+            (field.name, name, value)
+        })
+    }
+
     pub(crate) fn at(&self, field: Field) -> (&[u8], &[u8]) {
         let [from, middle, end] = [field.from, field.value_from, field.end].map(|at| at as usize);
-        (&self.text[from..middle], &self.text[middle..end])
+        let name = match field.name {
+            Some(entry) => entry.name().as_bytes(),
+            None => &self.text[from..middle],
+        };
+        (name, &self.text[middle..end])
     }
 
     /// The bytes of all names and values.
     pub(crate) fn text_bytes(&self) -> usize {
-        self.text.len()
+        self.bytes - self.fields.len() * ENTRY_OVERHEAD_BYTES
     }
 
-    /// Puts the values of all fields of a name together, as one value that is beside them; `None`
-    /// if there are not several.
-    pub(crate) fn join(&mut self, name: &[u8], between: &[u8]) -> Option<Field> {
-        let is_such = |list: &Self, field: Field| list.at(field).0 == name;
-        let such = self.fields.iter().filter(|field| is_such(self, **field));
-        if such.count() < 2 {
+    /// Puts all cookies together, as one value that is beside them; `None` if there are not
+    /// several. RFC 9113 8.2.3: "these MUST be concatenated into a single octet string using the
+    /// two-octet delimiter of 0x3b, 0x20 (the ASCII string "; ")".
+    pub(crate) fn join_cookies(&mut self) -> Option<Field> {
+        if self.cookies < 2 {
             return None;
         }
         let from = self.text.len();
-        self.text.extend_from_slice(name);
-        let value_from = self.text.len();
         for at in 0..self.fields.len() {
             let field = self.fields[at];
-            if is_such(self, field) {
-                if self.text.len() > value_from {
-                    self.text.extend_from_slice(between);
+            if self.at(field).0 == b"cookie" {
+                if self.text.len() > from {
+                    self.text.extend_from_slice(b"; ");
                 }
                 let value = field.value_from as usize..field.end as usize;
                 self.text.extend_from_within(value);
             }
         }
-        let [from, value_from, end] = [from, value_from, self.text.len()].map(|at| at as u32);
+        let [from, end] = [from, self.text.len()].map(|at| at as u32);
         Some(Field {
+            name: Some(Entry::COOKIE),
             from,
-            value_from,
+            value_from: from,
             end,
         })
     }
 
     /// Adds a field, if there is room.
-    fn push(&mut self, name: &[u8], value: &[u8]) {
+    fn push(&mut self, entry: Option<Entry>, name: &[u8], value: &[u8]) {
         let from = self.text.len();
         self.count(name.len() + value.len());
         if !self.is_over() {
-            self.text.extend_from_slice(name);
+            if entry.is_none() {
+                self.text.extend_from_slice(name);
+            }
             let value_from = self.text.len();
             self.text.extend_from_slice(value);
-            self.mark(from, value_from);
+            self.mark(entry, from, value_from);
         }
     }
 
     /// The text from here on is a field, whose value begins there; it stays if there is room.
-    fn keep(&mut self, from: usize, value_from: usize) {
-        self.count(self.text.len() - from);
+    fn keep(&mut self, entry: Option<Entry>, from: usize, value_from: usize) {
+        let name_bytes = entry.map_or(value_from - from, |entry| entry.name().len());
+        self.count(name_bytes + self.text.len() - value_from);
         match self.is_over() {
             true => self.text.truncate(from),
-            false => self.mark(from, value_from),
+            false => self.mark(entry, from, value_from),
         }
     }
 
@@ -123,10 +146,16 @@ impl FieldList {
         self.bytes += bytes + ENTRY_OVERHEAD_BYTES;
     }
 
-    fn mark(&mut self, from: usize, value_from: usize) {
+    fn mark(&mut self, name: Option<Entry>, from: usize, value_from: usize) {
+        let is_cookie = match name {
+            Some(entry) => entry == Entry::COOKIE,
+            None => self.text[from..value_from] == *b"cookie",
+        };
+        self.cookies += usize::from(is_cookie);
         let end = self.text.len();
         let [from, value_from, end] = [from, value_from, end].map(|at| at as u32);
         self.fields.push(Field {
+            name,
             from,
             value_from,
             end,
@@ -191,8 +220,9 @@ impl Decoder {
         while let [first, ..] = *input {
             match first {
                 0x80.. => {
-                    let (name, value) = self.entry(integer(&mut input, 7)?)?;
-                    list.push(name, value);
+                    let index = integer(&mut input, 7)?;
+                    let (name, value) = self.entry(index)?;
+                    list.push(Entry::of(index), name, value);
                 }
                 0x20..=0x3f => {
                     let size = integer(&mut input, 5)?;
@@ -230,12 +260,14 @@ impl Decoder {
     ) -> Result<(), Broken> {
         let is_added = first & 0x40 != 0 && !self.is_told;
         let from = list.text.len();
-        match integer(input, if first & 0x40 != 0 { 6 } else { 4 })? {
+        let index = integer(input, if first & 0x40 != 0 { 6 } else { 4 })?;
+        let entry = Entry::of(index);
+        match index {
             0 => string(input, &mut list.text)?,
             index => {
                 let (name, _) = self.entry(index)?;
                 // What is in neither is not copied.
-                if is_added || !list.is_over() {
+                if is_added || entry.is_none() && !list.is_over() {
                     list.text.extend_from_slice(name);
                 }
             }
@@ -250,7 +282,7 @@ impl Decoder {
             let table = self.table.get_or_insert_with(Dynamic::new);
             table.insert(name, value, self.size_max);
         }
-        list.keep(from, value_from);
+        list.keep(entry, from, value_from);
         Ok(())
     }
 

@@ -96,40 +96,56 @@ pub(super) struct Broken;
 /// padding not corresponding to the most significant bits of the code for the EOS symbol MUST be
 /// treated as a decoding error. A Huffman-encoded string literal containing the EOS symbol MUST be
 /// treated as a decoding error."
-pub(super) fn decode(mut input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
-    out.reserve(input.len() * 8 / LENGTH_MIN);
-    // The next bits, the first of them the highest, followed by zeros.
-    let (mut bits, mut count) = (0u64, 0usize);
+pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    let from = out.len();
+    out.resize(from + input.len() * 8 / LENGTH_MIN, 0);
+    let decoded = decode_into(input, &mut out[from..]);
+    out.truncate(from + decoded.unwrap_or(0));
+    decoded.map(drop)
+}
+
+/// The same, into room for the most that it can be; how much it is.
+fn decode_into(mut input: &[u8], room: &mut [u8]) -> Result<usize, Broken> {
+    // The next bits, the first of them the highest. So many of them were taken from the input; what
+    // is beyond them is zeros, or is what the input has next.
+    let (mut bits, mut count, mut done) = (0u64, 0usize, 0);
     loop {
-        if let Some((word, rest)) = input.split_first_chunk::<4>()
-            && count <= 32
-        {
-            bits |= u64::from(u32::from_be_bytes(*word)) << (32 - count);
-            (count, input) = (count + 32, rest);
+        if let Some(word) = input.first_chunk() {
+            bits |= u64::from_be_bytes(*word) >> count;
+            let bytes = (63 - count) / 8;
+            (count, input) = (count + 8 * bytes, &input[bytes..]);
         }
         while count <= 56
             && let [byte, rest @ ..] = input
-            && rest.len() < 4
         {
             bits |= u64::from(*byte) << (56 - count);
             (count, input) = (count + 8, rest);
         }
-        let (symbol, length) = match CODE.short[(bits >> (64 - SHORT_BITS)) as usize] {
-            (_, 0) => match long(bits) {
-                Some(found) => found,
-                None => break,
-            },
-            (symbol, length) => (symbol, usize::from(length)),
-        };
-        if length > count {
-            break;
+        while count >= SHORT_BITS {
+            let (symbol, length) = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
+            if length == 0 {
+                break;
+            }
+            room[done] = symbol;
+            (bits, done) = (bits << length, done + 1);
+            count -= usize::from(length);
         }
-        out.push(symbol);
-        (bits, count) = (bits << length, count - length);
+        if count < LENGTH_MAX && !input.is_empty() {
+            continue;
+        }
+        let found = match CODE.short[(bits >> (64 - SHORT_BITS)) as usize] {
+            (_, 0) => long(bits),
+            (symbol, length) => Some((symbol, usize::from(length))),
+        };
+        let Some((symbol, length)) = found.filter(|(_, length)| *length <= count) else {
+            break;
+        };
+        room[done] = symbol;
+        (bits, count, done) = (bits << length, count - length, done + 1);
     }
     // What is left is padding: ones.
     let is_padding = input.is_empty() && count < 8 && bits == !(u64::MAX >> count);
-    is_padding.then_some(()).ok_or(Broken)
+    is_padding.then_some(done).ok_or(Broken)
 }
 
 /// A symbol whose code is longer than a look finds. `None`: of the code for the end, or there are

@@ -22,6 +22,7 @@ mod encode;
 
 pub(crate) use decode::{Decoder, Field, FieldList};
 pub(crate) use encode::{put_field, put_status};
+pub(crate) use table::Entry;
 pub(super) use table::{ENTRY_OVERHEAD_BYTES, TABLE_HELD_BYTES};
 
 /// A block that breaks a rule.

@@ -8,6 +8,7 @@
 //! `TABLE_BYTES_MAX`.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU8;
 
 /// What a client's table has before it hears of our settings (RFC 9113 section 6.5.2).
 pub(crate) const TABLE_BYTES_MAX: usize = 4096;
@@ -79,6 +80,36 @@ static STATIC: [(&str, &str); 61] = [
     ("via", ""),
     ("www-authenticate", ""),
 ];
+
+/// The index of an entry of the static table, where it stands for its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry(NonZeroU8);
+
+impl Entry {
+    pub(crate) const COOKIE: Entry = Entry::numbered(32);
+
+    const fn numbered(index: u8) -> Entry {
+        match NonZeroU8::new(index) {
+            Some(index) => Entry(index),
+            None => panic!("entries begin with 1"),
+        }
+    }
+
+    /// `None`: the index is none of the static table.
+    pub(super) fn of(index: usize) -> Option<Entry> {
+        let index = u8::try_from(index).ok().and_then(NonZeroU8::new)?;
+        (usize::from(index.get()) <= STATIC_ENTRIES).then_some(Entry(index))
+    }
+
+    /// Its index, from 1 on.
+    pub(crate) fn index(self) -> u8 {
+        self.0.get()
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        STATIC[usize::from(self.0.get()) - 1].0
+    }
+}
 
 /// The static entry of an index from 1 on.
 pub(super) fn of_static(index: usize) -> Option<(&'static str, &'static str)> {

@@ -152,7 +152,8 @@ fn a_list_has_bounds_and_the_rest_is_read_for_the_table() {
     list.begin(BYTES_MAX);
     assert_eq!(decoder.decode(&bomb, &mut list), Ok(()));
     assert!(list.is_over());
-    assert!(list.text_bytes() <= BYTES_MAX && list.len() == 4);
+    let kept = list.iter().map(|(name, value)| name.len() + value.len());
+    assert!(kept.sum::<usize>() <= BYTES_MAX && list.len() == 4);
     assert_eq!(list.iter().next(), Some((&b":method"[..], &b"GET"[..])));
     // What was added behind the bound is in the table.
     let fill = BYTES_MAX / (b":methodGET".len() + ENTRY_OVERHEAD_BYTES);
@@ -184,18 +185,57 @@ fn a_table_takes_so_much_in_all_and_no_more() {
 }
 
 #[test]
-fn values_of_one_name_are_put_together() {
+fn cookies_are_put_together_if_there_are_several() {
+    let mut list = FieldList::default();
+    let mut joined_of = |names: &[(&str, &str)], spelled: &[u8]| {
+        list.begin(BYTES_MAX);
+        let mut block = Vec::new();
+        for (name, value) in names {
+            put_field(&mut block, name.as_bytes(), value.as_bytes());
+        }
+        block.extend_from_slice(spelled);
+        assert_eq!(Decoder::default().decode(&block, &mut list), Ok(()));
+        let joined = list.join_cookies().map(|field| {
+            let (name, value) = list.at(field);
+            (name.to_vec(), value.to_vec())
+        });
+        let text: usize = list
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        assert_eq!(list.text_bytes(), text, "what was joined is beside them");
+        joined
+    };
+    let some = [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")];
+    let joined = |value: &[u8]| Some((b"cookie".to_vec(), value.to_vec()));
+    assert_eq!(joined_of(&some, b""), joined(b"a=1; b=2"));
+    // One is called so by the table, and one by its letters.
+    let spelled = b"\x00\x06cookie\x03c=3";
+    assert_eq!(joined_of(&some[..2], spelled), joined(b"a=1; c=3"));
+    assert_eq!(joined_of(&some[..2], b""), None);
+    assert_eq!(joined_of(&[], spelled), None);
+}
+
+#[test]
+fn a_name_is_known_by_its_entry_of_the_static_table_alone() {
     let mut list = FieldList::default();
     list.begin(BYTES_MAX);
-    let mut block = Vec::new();
-    for (name, value) in [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2")] {
-        put_field(&mut block, name.as_bytes(), value.as_bytes());
-    }
-    assert_eq!(Decoder::default().decode(&block, &mut list), Ok(()));
-    assert_eq!(list.join(b"x", b"; "), None);
-    let joined = list.join(b"cookie", b"; ").expect("there are two");
-    assert_eq!(list.at(joined), (&b"cookie"[..], &b"a=1; b=2"[..]));
-    assert_eq!(list.len(), 3);
+    // From the table whole, its name from there, added, spelled out, and from the client's table.
+    let block = b"\x82\x04\x02/a\x51\x01b\x00\x06accept\x01c\xbe";
+    assert_eq!(Decoder::default().decode(block, &mut list), Ok(()));
+    let named = |(entry, name, value): (Option<Entry>, &[u8], &[u8])| {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (entry.map(Entry::index), text(name), text(value))
+    };
+    let expected = [
+        (Some(2), ":method", "GET"),
+        (Some(4), ":path", "/a"),
+        (Some(17), "accept-language", "b"),
+        (None, "accept", "c"),
+        (None, "accept-language", "b"),
+    ];
+    let expected = expected.map(|(entry, name, value)| (entry, name.into(), value.into()));
+    assert_eq!(list.entries().map(named).collect::<Vec<_>>(), expected);
 }
 
 #[test]
