@@ -1,70 +1,67 @@
-//! Depot: which index is idle, for any number of threads: a magazine of slots per thread in front
+//! Depot: which index is idle, for any number of threads: a magazine of indices per thread in front
 //! of a stack of chains.
 //!
 //! Other names: magazines and depot (Bonwick), per-CPU free lists. A thread returns an index to its
-//! own magazine of sixteen slots and takes from there, newest first. A full magazine sends eight
-//! indices as one chain to a stack that all threads share; an empty one fetches a chain or, if
-//! there is none, steals half of another thread's magazine. So `take` finds any idle index, and
-//! taking on one thread what another gives back costs one shared swap per eight indices.
+//! own magazine and takes from there, newest first, with plain loads and stores (see `magazine`).
+//! A full magazine sends half of what it holds, in chains, to a stack that all threads share; an
+//! empty one fetches a chain. What is in the magazines of other threads is for
+//! [`Depot::take_last`], so one of the two finds any idle index. Taking on one thread what another
+//! gives back costs one shared swap per chain.
 //!
-//! | may run beside  | take | reserve, commit, put_shared | empty | close                |
-//! |-----------------|------|-----------------------------|-------|----------------------|
-//! | take            | yes  | yes                         | yes   | no                   |
-//! | reserve, commit | yes  | yes                         | yes   | yes: waits for these |
-//! | empty           | yes  | yes                         | yes   | yes                  |
-//! | close           | no   | yes                         | yes   | once                 |
+//! | may run beside            | take | put | empty | close                |
+//! |---------------------------|------|-----|-------|----------------------|
+//! | take: also take_last, withdraw | yes  | yes | yes   | no                   |
+//! | put: reserve to commit, put_shared | yes  | yes | yes   | yes: waits for these |
+//! | empty                     | yes  | yes | yes   | yes                  |
+//! | close                     | no   | yes | yes   | once                 |
 //!
 //! One number, one thread: calls that name the same magazine must not overlap (see `number`). A
 //! call that names none works on the shared stack.
 //!
 //! Invariants
-//! - D1: an index is held by one caller, or in one slot, or in one chain. It moves by one access to
-//!   one word, and no other state could disagree with that word. A taker swaps; the owner that
-//!   fills a slot stores, because the slot is empty and stays so until then (D2, D3).
-//! - D2: only the owner of a magazine fills its slots; any thread may empty them.
-//! - D3: the slots at and above a magazine's `top` are empty. `top` is the owner's alone.
-//! - D4: storage is type-stable: a magazine outlives its thread, and its indices can be stolen.
-//! - D5: a magazine's count of steps is odd from `reserve` to the end of `commit`. After the store
-//!   that ends a step, `commit` touches nothing of the depot: the index may be another thread's by
-//!   then, which may tear down what the index keeps alive, this depot included.
+//! - D1: an index is held by one caller, or is in one magazine, or in one chain.
+//! - D2: one thread at a time is inside a magazine: its owner, or the one visitor that has `visits`
+//!   (M2 of `magazine`).
+//! - D3: storage is type-stable: a magazine outlives its thread, and what it holds can be had by a
+//!   visit. A thread that gets its number owns it next.
+//! - D4: after the store that ends the step of a return, `commit` touches nothing of the depot: the
+//!   index may be another thread's by then, which may tear down what the index keeps alive, this
+//!   depot included.
 //!
-//! Teardown: stop users, wait, empty, free. `close` sets `closed`, waits for steps under way, and
-//! empties the magazines. A later `reserve` is refused, and its caller disposes of the index. The
-//! stack has no count of steps: a thread that pushed to it holds something that keeps the depot
-//! alive, and reads `closed` afterwards. If the kernel refuses the closing fence, a step may be
-//! missed: `close` returns false, and the depot is leaked instead of freed.
+//! Teardown: stop users, wait, empty, free. `close` sets `closed`, bars the owners of magazines,
+//! waits for steps under way, and empties the magazines. A later `reserve` is refused, and its
+//! caller disposes of the index. The stack has no steps: a thread that pushed to it holds something
+//! that keeps the depot alive, and reads `closed` afterwards. If the kernel refuses the closing
+//! fence, a step may be missed: `close` returns false, leaves the magazines alone, and the depot is
+//! leaked instead of freed.
 //!
 //! Ordering
-//! - DE1 publish: `commit` (Release) -> another thread's swap that steals (Acquire): what the
-//!   holder wrote. Chains: the stack's own edge.
-//! - DE2 close: `closed` is set, then steps, magazines in use and stack are read; a step is begun,
-//!   a far magazine is published, or a chain pushed, then `closed` is read. `fence_seldom` on the
-//!   first side and `fence_often` on the second (see `barrier`).
-//! - DE3 leave: the store that ends `commit` (Release) -> `close` that waited for it (Acquire): the
-//!   slot, the spilled chain, and what all holders wrote whose indices came by this magazine.
+//! - DE1 publish: the edges of `magazine` and of the stack.
+//! - DE2 close: `closed` is set and magazines are barred, then steps, magazines in use and stack
+//!   are read; a step is begun, a far magazine is published, or a chain pushed, then `closed` is
+//!   read, or for a near magazine the bar. `fence_seldom` on the first side and `fence_often` on
+//!   the second (see `barrier`).
+//! - DE3 leave: the store that ends a step (Release) -> `close` that waited for it (Acquire): the
+//!   place, the spilled chains, and what all holders wrote whose indices came by this magazine.
 //!
-//! Cost: take is one uncontended swap in the caller's own magazine, and return one plain store,
-//! beside the owner's counts on the next cache line. Stealing walks the magazines in use,
-//! O(threads), and happens only when magazine and stack are empty. Closing is a system call, and a
-//! wait for a thread that was scheduled out within a step.
-//!
-//! Under loom a swap replaces the store that fills a slot, and asserts that the slot was empty:
-//! otherwise loom lets another thread's swap write in between, which no processor does.
+//! Cost: take and return are plain loads and stores on the one or two cache lines of the caller's
+//! own magazine. A visit is a system call and a wait for a thread that was scheduled out within a
+//! step; it yields half of what a magazine holds. `take_last` walks the magazines in use,
+//! O(threads). Closing is one system call, and as many such waits as there are magazines.
 
+mod magazine;
+
+pub(crate) use self::magazine::Reservation;
+
+use self::magazine::Magazine;
 use crate::barrier::{fence_often, fence_seldom, prepare};
 use crate::links::END;
 use crate::stack::Stack;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, OnceLock, Ordering, Padded, edge, yield_now};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering, Padded, lock};
 use crate::table::Table;
 
-/// Indices that a magazine holds: one cache line of them.
-pub(crate) const SLOTS: usize = if cfg!(any(loom, shuttle)) { 3 } else { 16 };
-/// How many of them leave together: half, so that a thread that sways about the edge swaps rarely.
-const SPILL: usize = if cfg!(any(loom, shuttle)) {
-    2
-} else {
-    SLOTS / 2
-};
+/// Most indices of a chain: an empty magazine has room for them, and one swap is little for each.
+const CHAIN: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 /// Magazines that are there from the start. One load nearer than the others, twice in each round
 /// trip.
 const NEAR_MAGAZINES: u32 = match () {
@@ -80,15 +77,6 @@ const FAR_MAGAZINES: u32 = match () {
     () => 224,
 };
 
-/// A slot with nothing in it. Not END, which is the end of a chain.
-const EMPTY: u32 = u32::MAX;
-const COMMIT: Ordering = edge!("depot_commit_publish", Release, Relaxed);
-/// ORDER: what is in a magazine its owner put there, so the owner has seen it.
-const OWN: Ordering = Ordering::Relaxed;
-const STEAL: Ordering = edge!("depot_steal_acquire", Acquire, Relaxed);
-const LEAVE: Ordering = edge!("depot_leave_release", Release, Relaxed);
-const WAIT: Ordering = edge!("depot_wait_acquire", Acquire, Relaxed);
-
 /// The depot of one kind of index. See the module for who may run beside whom.
 #[derive(Debug)]
 pub(crate) struct Depot {
@@ -96,21 +84,14 @@ pub(crate) struct Depot {
     far: [OnceLock<Box<Padded<Magazine>>>; FAR_MAGAZINES as usize],
     far_used: AtomicU32,
     closed: AtomicBool,
+    /// One visitor of magazines at a time.
+    visits: Mutex<()>,
+    capacity: u32,
     chains: Stack,
     /// The next index in the chain of an index.
     after: Table<AtomicU32>,
     /// Counts of the calls that named no magazine, or came after the close.
     shared: Tally,
-}
-
-/// The slots of one thread, and what that thread alone writes.
-#[derive(Debug)]
-struct Magazine {
-    slots: [AtomicU32; SLOTS],
-    top: AtomicU32,
-    taken: AtomicU64,
-    /// Twice the number of indices given back; odd while one is on its way (D5).
-    steps: AtomicU64,
 }
 
 /// How often an index was taken and given back.
@@ -123,7 +104,7 @@ struct Tally {
 /// Where to put an index.
 #[derive(Debug)]
 pub(crate) enum PutSlot<'a> {
-    /// In a slot, by [`Reservation::commit`].
+    /// In the caller's own magazine, by [`Reservation::commit`].
     Reserved(Reservation<'a>),
     /// On the stack, by [`Depot::put_shared`], while the caller keeps the depot alive.
     Shared,
@@ -131,130 +112,84 @@ pub(crate) enum PutSlot<'a> {
     Closed,
 }
 
-/// A slot that is kept for the caller, and its step, which is under way.
-#[derive(Debug)]
-#[must_use = "a step that does not end holds up the close for ever"]
-pub(crate) struct Reservation<'a> {
-    slot: &'a AtomicU32,
-    steps: &'a AtomicU64,
-    steps_after: u64,
-}
-
-impl Reservation<'_> {
-    /// Puts `index` in the slot. The caller touches nothing afterwards that the index kept alive
-    /// (D5).
-    #[inline(always)]
-    pub(crate) fn commit(self, index: u32) {
-        fill_slot(self.slot, index);
-        self.steps.store(self.steps_after, LEAVE);
-    }
-}
-
-/// Puts an index in an empty slot of the caller's own magazine.
-#[inline(always)]
-fn fill_slot(slot: &AtomicU32, index: u32) {
-    if cfg!(loom) {
-        let before = slot.swap(index, COMMIT);
-        assert_eq!(before, EMPTY, "only the owner fills a slot, above its top");
-    } else {
-        debug_assert_eq!(slot.load(Ordering::Relaxed), EMPTY, "above the top");
-        slot.store(index, COMMIT);
-    }
-}
-
 impl Depot {
     /// A depot that holds none of its `capacity` indices yet.
     pub(crate) fn new(capacity: u32) -> Depot {
         prepare();
         Depot {
-            near: std::array::from_fn(|_| Padded(Magazine::new())),
+            near: std::array::from_fn(|_| Padded(Magazine::new(capacity))),
             far: std::array::from_fn(|_| OnceLock::new()),
             far_used: AtomicU32::new(0),
             closed: AtomicBool::new(false),
+            visits: Mutex::new(()),
+            capacity,
             chains: Stack::new(capacity),
             after: Table::new(capacity, |_| AtomicU32::new(END)),
             shared: Tally::new(),
         }
     }
 
-    /// The top of the caller's magazine, if that is near: the short half of [`Depot::take`].
+    /// The newest of the caller's magazine, if that is near: the short half of [`Depot::take`].
     #[inline(always)]
     pub(crate) fn take_near(&self, thread: u32) -> Option<u32> {
-        let magazine = self.near.get(thread as usize)?;
-        let top = (magazine.top.load(Ordering::Relaxed) as usize).checked_sub(1)?;
-        let index = take_slot(magazine.slots.get(top)?, OWN)?;
-        // ORDER: Relaxed: `top` is the owner's alone (D3).
-        magazine.top.store(top as u32, Ordering::Relaxed);
-        magazine.count_taken();
-        Some(index)
+        self.near.get(thread as usize)?.enter()?.take()
     }
 
-    /// An idle index, newest first, if there is one anywhere. `thread` names the caller's magazine.
+    /// An idle index, newest first, if there is one that is not in another thread's magazine.
+    /// `thread` names the caller's.
     pub(crate) fn take(&self, thread: u32) -> Option<u32> {
-        let Some(magazine) = self.magazine(thread) else {
-            let index = self.take_shared()?;
-            self.shared.taken.fetch_add(1, Ordering::Relaxed);
+        let magazine = self.magazine(thread);
+        let own = || magazine?.enter()?.take();
+        if let Some(index) = own() {
             return Some(index);
-        };
-        let index = match magazine.pop() {
-            Some(index) => index,
-            None => self.fetch(thread, magazine)?,
-        };
-        magazine.count_taken();
+        }
+        let index = self.fetch(magazine)?;
+        self.count_taken(magazine);
         Some(index)
     }
 
-    /// An idle index for removal, the coldest that is quick to find; not counted as taken.
-    pub(crate) fn take_shared(&self) -> Option<u32> {
-        if let Some(first) = self.chains.pop() {
-            let rest = self.after[first].load(Ordering::Relaxed);
-            if rest != END {
-                self.chains.push(rest);
-            }
-            return Some(first);
-        }
-        self.magazines_in_use().find_map(Magazine::steal_one)
+    /// An idle index out of a magazine, of whichever thread: where [`Depot::take`] found nothing and
+    /// nothing can be allocated.
+    pub(crate) fn take_last(&self, thread: u32) -> Option<u32> {
+        let index = self.visit()?;
+        self.count_taken(self.magazine(thread));
+        Some(index)
     }
 
-    /// A slot of the caller's magazine, if that is near: the short half of [`Depot::reserve`].
+    /// An idle index for removal, wherever it is; not counted as taken.
+    pub(crate) fn withdraw(&self) -> Option<u32> {
+        self.fetch(None).or_else(|| self.visit())
+    }
+
+    fn count_taken(&self, magazine: Option<&Magazine>) {
+        match magazine {
+            Some(magazine) => magazine.count_taken(),
+            None => _ = self.shared.taken.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// A place of the caller's magazine, if that is near: the short half of [`Depot::reserve`].
     /// `None` has changed and counted nothing.
     #[inline(always)]
     pub(crate) fn reserve_near(&self, thread: u32) -> Option<Reservation<'_>> {
-        let magazine = self.near.get(thread as usize)?;
-        let top = magazine.top.load(Ordering::Relaxed);
-        let slot = magazine.slots.get(top as usize)?;
-        let steps_after = self.begin_step(magazine)?;
-        // ORDER: Relaxed: `top` is the owner's alone (D3).
-        magazine.top.store(top + 1, Ordering::Relaxed);
-        Some(Reservation {
-            slot,
-            steps: &magazine.steps,
-            steps_after,
-        })
+        // DE2: a close bars each near magazine.
+        self.near.get(thread as usize)?.enter()?.reserve()
     }
 
     /// Where the caller is to leave an index that it gives back; it is counted as given back.
     pub(crate) fn reserve(&self, thread: u32) -> PutSlot<'_> {
-        let Some(magazine) = self.magazine(thread) else {
+        let step = self.magazine(thread).and_then(Magazine::enter);
+        // DE2: within the step, or after the bar of a close.
+        let is_closed = self.closed.load(Ordering::Relaxed);
+        let Some(step) = step.filter(|_| !is_closed) else {
             self.shared.put.fetch_add(1, Ordering::Relaxed);
-            return PutSlot::Shared;
+            return match is_closed {
+                true => PutSlot::Closed,
+                false => PutSlot::Shared,
+            };
         };
-        let Some(steps_after) = self.begin_step(magazine) else {
-            self.shared.put.fetch_add(1, Ordering::Relaxed);
-            return PutSlot::Closed;
-        };
-        let mut top = magazine.top.load(Ordering::Relaxed) as usize;
-        if top >= SLOTS {
-            self.spill(magazine);
-            top = SLOTS - SPILL;
-        }
-        // ORDER: Relaxed: `top` is the owner's alone (D3).
-        magazine.top.store(top as u32 + 1, Ordering::Relaxed);
-        PutSlot::Reserved(Reservation {
-            slot: &magazine.slots[top],
-            steps: &magazine.steps,
-            steps_after,
-        })
+        // Within the step, so that a close that has not been seen yet waits for the chains.
+        PutSlot::Reserved(step.make_room(|spilled| self.send(spilled)))
     }
 
     /// Leaves `index` on the stack. `true` if the depot was closed: the caller drains it then.
@@ -267,22 +202,6 @@ impl Depot {
         // DE2, the side that adds a chain.
         fence_often();
         self.closed.load(Ordering::Relaxed)
-    }
-
-    /// Begins a step of the caller's magazine: the count that ends it, or `None` if the depot was
-    /// closed.
-    #[inline(always)]
-    fn begin_step(&self, magazine: &Magazine) -> Option<u64> {
-        let steps = magazine.steps.load(Ordering::Relaxed);
-        // ORDER: DE2, with the fence below.
-        magazine.steps.store(steps + 1, Ordering::Relaxed);
-        // DE2, the side that adds to a magazine, which may be new.
-        fence_often();
-        if self.closed.load(Ordering::Relaxed) {
-            magazine.steps.store(steps, LEAVE);
-            return None;
-        }
-        Some(steps + 2)
     }
 
     /// Takes everything off the stack and hands it to `dispose`.
@@ -307,16 +226,13 @@ impl Depot {
     pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) -> bool {
         // ORDER: DE2, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
+        self.magazines_in_use().for_each(Magazine::bar);
         let is_fenced = fence_seldom();
-        // ORDER: Relaxed: DE3 has brought what its holders wrote; DE1 does so without the fence.
-        let acquire = if is_fenced { Ordering::Relaxed } else { STEAL };
-        for magazine in self.magazines_in_use() {
-            magazine.wait_for_step();
-            let all = magazine
-                .slots
-                .iter()
-                .filter_map(|slot| take_slot(slot, acquire));
-            all.for_each(&mut dispose);
+        if is_fenced {
+            for magazine in self.magazines_in_use() {
+                magazine.wait_for_step();
+                magazine.empty().for_each(&mut dispose);
+            }
         }
         self.empty(dispose);
         is_fenced
@@ -324,29 +240,18 @@ impl Depot {
 
     /// How many indices were taken, and how many given back. O(threads); exact when nothing moves.
     pub(crate) fn tally(&self) -> (u64, u64) {
-        let read = |magazine: &Magazine| {
-            // Given back first: a snapshot in between may then only miss returns, not invent them.
-            let put = magazine.steps.load(Ordering::Relaxed) / 2;
-            (magazine.taken.load(Ordering::Relaxed), put)
-        };
         let put = self.shared.put.load(Ordering::Relaxed);
         let shared = (self.shared.taken.load(Ordering::Relaxed), put);
         let add = |sum: (u64, u64), next: (u64, u64)| (sum.0 + next.0, sum.1 + next.1);
-        self.magazines_in_use().map(read).fold(shared, add)
+        self.magazines_in_use()
+            .map(Magazine::tally)
+            .fold(shared, add)
     }
 
     fn magazine(&self, thread: u32) -> Option<&Magazine> {
         match self.near.get(thread as usize) {
             Some(magazine) => Some(magazine),
             None => self.far_magazine(thread.wrapping_sub(NEAR_MAGAZINES)),
-        }
-    }
-
-    /// The magazine of this number, unless it was never needed.
-    fn made_magazine(&self, number: u32) -> Option<&Magazine> {
-        match self.near.get(number as usize) {
-            Some(magazine) => Some(magazine),
-            None => Some(self.far.get((number - NEAR_MAGAZINES) as usize)?.get()?),
         }
     }
 
@@ -364,7 +269,7 @@ impl Depot {
         cell: &'a OnceLock<Box<Padded<Magazine>>>,
         number: u32,
     ) -> &'a Magazine {
-        let magazine = cell.get_or_init(|| Box::new(Padded(Magazine::new())));
+        let magazine = cell.get_or_init(|| Box::new(Padded(Magazine::new(self.capacity))));
         // ORDER: the cell publishes the magazine. DE2: a thread that is about to put into it reads
         // `closed` afterwards.
         self.far_used.fetch_max(number + 1, Ordering::Relaxed);
@@ -381,128 +286,56 @@ impl Depot {
         self.near.iter().map(|magazine| &**magazine).chain(far)
     }
 
-    /// Fills an empty magazine, from the stack or from another magazine, and returns one of what it
-    /// found.
-    #[cold]
-    fn fetch(&self, thread: u32, magazine: &Magazine) -> Option<u32> {
-        let Some(first) = self.chains.pop() else {
-            return self.steal(thread, magazine);
-        };
-        let mut index = self.after[first].load(Ordering::Relaxed);
-        while index != END {
-            // Read first: an index in a slot may be stolen and pushed elsewhere.
-            let next = self.after[index].load(Ordering::Relaxed);
-            magazine.fill(index);
-            index = next;
+    /// One of a chain from the stack. The others go to the caller's magazine, and back to the stack
+    /// if that has no room.
+    fn fetch(&self, magazine: Option<&Magazine>) -> Option<u32> {
+        let first = self.chains.pop()?;
+        let mut rest = self.after[first].load(Ordering::Relaxed);
+        if let Some(step) = magazine.and_then(Magazine::enter) {
+            step.refill(std::iter::from_fn(|| {
+                let index = (rest != END).then_some(rest)?;
+                rest = self.after[index].load(Ordering::Relaxed);
+                Some(index)
+            }));
+        }
+        if rest != END {
+            self.chains.push(rest);
         }
         Some(first)
     }
 
-    fn steal(&self, thread: u32, magazine: &Magazine) -> Option<u32> {
-        // From the next magazine on and round, so that thieves do not all meet at the first. By
-        // their numbers: far magazines may be missing in between.
-        let used = NEAR_MAGAZINES + self.far_used.load(Ordering::Relaxed);
-        let mut others = (thread + 1..used).chain(0..thread);
-        others.find_map(|number| self.made_magazine(number)?.give_half_to(magazine))
+    /// One out of the first magazine that is not empty. The others of its half go to the stack.
+    #[cold]
+    fn visit(&self) -> Option<u32> {
+        let _alone = lock(&self.visits);
+        self.magazines_in_use().find_map(|magazine| {
+            if magazine.seems_empty() {
+                return None;
+            }
+            let visit = magazine.visit()?;
+            let mut half = visit.take_half();
+            let first = half.next();
+            self.send(half);
+            first
+        })
     }
 
-    /// Sends the upper slots of a full magazine to the stack. Within a step, so that a close that
-    /// has not been seen yet waits for the chain.
+    /// Sends indices, the caller's own, to the stack.
     #[cold]
-    fn spill(&self, magazine: &Magazine) {
-        let mut first = END;
-        for slot in &magazine.slots[SLOTS - SPILL..] {
-            if let Some(index) = take_slot(slot, OWN) {
+    fn send(&self, mut indices: impl Iterator<Item = u32>) {
+        loop {
+            let mut first = END;
+            for index in indices.by_ref().take(CHAIN) {
                 // ORDER: Relaxed: the push of the chain publishes it.
                 self.after[index].store(first, Ordering::Relaxed);
                 first = index;
             }
-        }
-        if first != END {
+            if first == END {
+                return;
+            }
             self.chains.push(first);
         }
     }
-}
-
-impl Magazine {
-    fn new() -> Magazine {
-        let slots = std::array::from_fn(|_| AtomicU32::new(EMPTY));
-        Magazine {
-            slots,
-            top: AtomicU32::new(0),
-            taken: AtomicU64::new(0),
-            steps: AtomicU64::new(0),
-        }
-    }
-
-    /// One writer, the owner, so a load and a store will do.
-    #[inline(always)]
-    fn count_taken(&self) {
-        let taken = self.taken.load(Ordering::Relaxed);
-        // ORDER: Relaxed: a count.
-        self.taken.store(taken + 1, Ordering::Relaxed);
-    }
-
-    /// The newest that was not stolen. Called by the owner.
-    fn pop(&self) -> Option<u32> {
-        let mut top = self.top.load(Ordering::Relaxed) as usize;
-        while top > 0 {
-            top -= 1;
-            if let Some(index) = take_slot(&self.slots[top], OWN) {
-                // ORDER: Relaxed: owned by this thread until the chain is pushed.
-                self.top.store(top as u32, Ordering::Relaxed);
-                return Some(index);
-            }
-        }
-        // ORDER: Relaxed: `top` is the owner's alone (D3).
-        self.top.store(0, Ordering::Relaxed);
-        None
-    }
-
-    /// Puts one more in. Called by the owner while it takes: no close is under way, and there is
-    /// room.
-    fn fill(&self, index: u32) {
-        let top = self.top.load(Ordering::Relaxed);
-        fill_slot(&self.slots[top as usize], index);
-        // ORDER: Relaxed: `top` is the owner's alone (D3).
-        self.top.store(top + 1, Ordering::Relaxed);
-    }
-
-    /// The oldest. Called by any thread.
-    fn steal_one(&self) -> Option<u32> {
-        self.slots.iter().find_map(|slot| take_slot(slot, STEAL))
-    }
-
-    /// Moves half of what is here, the oldest, to the caller's own magazine; returns one of it.
-    fn give_half_to(&self, magazine: &Magazine) -> Option<u32> {
-        let is_full = |slot: &&AtomicU32| slot.load(Ordering::Relaxed) != EMPTY;
-        let half = self.slots.iter().filter(is_full).count().div_ceil(2);
-        let mut stolen = self
-            .slots
-            .iter()
-            .filter_map(|slot| take_slot(slot, STEAL))
-            .take(half);
-        let first = stolen.next()?;
-        stolen.for_each(|index| magazine.fill(index));
-        Some(first)
-    }
-
-    /// Returns when no step is under way that may not have seen the close.
-    fn wait_for_step(&self) {
-        while self.steps.load(WAIT) % 2 == 1 {
-            yield_now();
-        }
-    }
-}
-
-/// Empties a slot, if it is not empty already. A look first: it leaves the cache line where it is.
-#[inline]
-fn take_slot(slot: &AtomicU32, acquire: Ordering) -> Option<u32> {
-    if slot.load(Ordering::Relaxed) == EMPTY {
-        return None;
-    }
-    let index = slot.swap(EMPTY, acquire);
-    (index != EMPTY).then_some(index)
 }
 
 impl Tally {

@@ -17,7 +17,7 @@
 //!   class outlives all of them.
 //! - M4: once a returned block is in the depot, its header is another thread's, which may free it,
 //!   and with it the last count of the size class. So the return touches neither after the step
-//!   that commits the index, for whose end a close waits (the depot's D5); where it must, it holds
+//!   that commits the index, for whose end a close waits (the depot's D4); where it must, it holds
 //!   a count of its own.
 //!
 //! Ordering
@@ -249,9 +249,15 @@ impl SizeClass {
         self.depot.take(thread_number())
     }
 
+    /// Claims an idle block that another thread keeps at hand. Costs a system call if there is one.
+    pub(crate) fn reuse_last(size_class: &Arc<SizeClass>) -> Option<Claim<'_>> {
+        let index = size_class.depot.take_last(thread_number())?;
+        Some(Claim { size_class, index })
+    }
+
     /// Claims an idle block for removal; not counted as reused.
     pub(crate) fn withdraw(size_class: &Arc<SizeClass>) -> Option<Claim<'_>> {
-        let index = size_class.depot.take_shared()?;
+        let index = size_class.depot.withdraw()?;
         Some(Claim { size_class, index })
     }
 

@@ -216,8 +216,11 @@ impl Pool {
             .size_classes
             .partition_point(is_short)
             .min(self.size_classes.len() - 1);
-        let any_of =
-            |size_class| SizeClass::reuse(size_class).or_else(|| SizeClass::allocate(size_class));
+        let any_of = |size_class| {
+            SizeClass::reuse(size_class)
+                .or_else(|| SizeClass::allocate(size_class))
+                .or_else(|| SizeClass::reuse_last(size_class))
+        };
         let mut smaller = self.size_classes[..wanted].iter().rev();
         let claim = any_of(&self.size_classes[wanted])
             .or_else(|| self.make_room_and_allocate(wanted))

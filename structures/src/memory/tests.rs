@@ -16,7 +16,9 @@ fn size_class(blocks: usize) -> Arc<SizeClass> {
 
 /// A lease by whichever way there is.
 fn block(size_class: &Arc<SizeClass>) -> Option<OwnedBlock> {
-    let claim = SizeClass::reuse(size_class).or_else(|| SizeClass::allocate(size_class));
+    let claim = SizeClass::reuse(size_class)
+        .or_else(|| SizeClass::allocate(size_class))
+        .or_else(|| SizeClass::reuse_last(size_class));
     claim.map(Claim::into_block)
 }
 
@@ -60,7 +62,7 @@ mod loom_bodies {
     }
 
     #[test]
-    fn loom_a_thief_of_a_block_sees_what_its_last_holder_wrote() {
+    fn loom_a_visitor_for_a_block_sees_what_its_last_holder_wrote() {
         race(
             || Arc::new(idle_shelf(1)),
             |size_class| {
@@ -71,8 +73,8 @@ mod loom_bodies {
             },
             |size_class| {
                 be_number(1);
-                let stolen = SizeClass::reuse(size_class).map(Claim::into_block);
-                stolen.map(|block| block.memory()[0])
+                let taken = SizeClass::reuse_last(size_class).map(Claim::into_block);
+                taken.map(|block| block.memory()[0])
             },
             |size_class, (), seen| {
                 assert!(matches!(seen, None | Some(0 | 3)));

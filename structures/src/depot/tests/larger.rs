@@ -37,7 +37,7 @@ fn shuttle_a_trimmer_beside_three_takers_never_shares_an_index() {
             spawn(move || {
                 for _ in 0..2 {
                     let index = match thread {
-                        NO_NUMBER => marked.depot.take_shared(),
+                        NO_NUMBER => marked.depot.withdraw(),
                         _ => marked.depot.take(thread),
                     };
                     let Some(index) = index else { continue };
@@ -55,11 +55,9 @@ fn shuttle_a_trimmer_beside_three_takers_never_shares_an_index() {
 fn shuttle_what_four_threads_put_while_the_depot_closes_is_disposed_of_once() {
     model(|| {
         // One of them spills: its magazine is full.
-        let marked = Marked::holding(SLOTS as u32 + 8, 0, &[0, 1, 2]);
-        for index in 3..SLOTS as u32 {
-            marked.put(0, index);
-        }
-        let mut next = SLOTS as u32;
+        let marked = Marked::new(REACH_AT_FIRST + 8);
+        (0..REACH_AT_FIRST).for_each(|index| marked.put(0, index));
+        let mut next = REACH_AT_FIRST;
         let threads = THREADS.map(|thread| {
             let (marked, own) = (Arc::clone(&marked), [next, next + 1]);
             next += 2;
