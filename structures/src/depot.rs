@@ -8,12 +8,12 @@
 //! [`Depot::take_last`], so one of the two finds any idle index. Taking on one thread what another
 //! gives back costs one shared swap per chain.
 //!
-//! | may run beside            | take | put | empty | close                |
-//! |---------------------------|------|-----|-------|----------------------|
-//! | take: also take_last, withdraw | yes  | yes | yes   | no                   |
+//! | may run beside                     | take | put | empty | close                |
+//! |------------------------------------|------|-----|-------|----------------------|
+//! | take: also take_last and withdraw  | yes  | yes | yes   | no                   |
 //! | put: reserve to commit, put_shared | yes  | yes | yes   | yes: waits for these |
-//! | empty                     | yes  | yes | yes   | yes                  |
-//! | close                     | no   | yes | yes   | once                 |
+//! | empty                              | yes  | yes | yes   | yes                  |
+//! | close                              | no   | yes | yes   | once                 |
 //!
 //! One number, one thread: calls that name the same magazine must not overlap (see `number`). A
 //! call that names none works on the shared stack.

@@ -1,9 +1,10 @@
 //! Pool: buffers of a few sizes, used again and again by any number of threads, within a budget.
 //!
 //! Other names: buffer free lists, Linux SMC's `sndbufs` and `rmbs`. `take` reuses an idle buffer
-//! of the size asked for; else it allocates one; else it frees idle buffers of other sizes to make
-//! room for it; else it gives a smaller one, which is counted as degraded; else none, which is
-//! counted as refused. Dropping a buffer returns it, from any thread.
+//! of the size asked for that no other thread keeps at hand; else it allocates one; else it reuses
+//! one that another thread keeps; else it frees idle buffers of other sizes to make room for it;
+//! else it gives a smaller one, which is counted as degraded; else none, which is counted as
+//! refused. Dropping a buffer returns it, from any thread.
 //!
 //! | may run beside | take | drop of a buffer | trim | statistics | drop of the last `Pool` |
 //! |----------------|------|------------------|------|------------|-------------------------|
@@ -22,10 +23,11 @@
 //! Ordering: the edges are those of `depot` and `memory`. The budget is one atomic, touched only to
 //! allocate and to free.
 //!
-//! Cost: reuse is one uncontended swap and return a plain store, whatever the number of buffers in
-//! use (see `depot`); what is appended is not zeroed before or after. Statistics are counted per
-//! thread and added up when asked for, O(threads). Dropping the last `Pool` is a system call per
-//! size.
+//! Cost: reuse and return are plain loads and stores, whatever the number of buffers in use, and
+//! held by one thread, up to 1,024 or an eighth of what the budget has room for (see `depot`).
+//! Reusing what another thread keeps is a system call, and yields half of what it keeps. What is
+//! appended is not zeroed before or after. Statistics are counted per thread and added up when
+//! asked for, O(threads). Dropping the last `Pool` is a system call per size.
 //!
 //! What it does not do: wait for a buffer, shrink by itself (see [`Pool::trim`]), or keep memory of
 //! another size for a request that could use it.
@@ -174,8 +176,8 @@ impl Pool {
     /// possible; else `None`. The capacity says what it became.
     ///
     /// O(1) when a buffer is reused from the caller's magazine or the common stack. The other ways,
-    /// in the order of the module's first paragraph, cost an allocation, or a walk over the
-    /// threads.
+    /// in the order of the module's first paragraph, cost an allocation, or a walk over the threads
+    /// and a system call.
     // Always inline, here and below: a buffer that is returned through memory costs as much again.
     #[inline(always)]
     pub fn take(&self, bytes_min: usize) -> Option<Buffer> {

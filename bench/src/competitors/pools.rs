@@ -1,9 +1,13 @@
-//! Pools made of well-known queues: boxed memory goes in and comes out.
+//! Well-known pools, and pools made of well-known queues: boxed memory goes in and comes out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use concurrent_queue::ConcurrentQueue;
+use crossbeam_channel::{Receiver, Sender};
 use crossbeam_queue::{ArrayQueue, SegQueue};
+use lockfree_object_pool::{LinearObjectPool, LinearOwnedReusable};
+use thingbuf::ThingBuf;
 
 use flatpath_structures::lock::Lock;
 
@@ -14,21 +18,38 @@ use flatpath_bench_common::report::Role;
 type Memory = Box<[u8]>;
 
 /// In the order of [`turns`].
-pub(crate) const COLUMNS: [(&str, Role); 4] = [
+pub(crate) const COLUMNS: [(&str, Role); 9] = [
     ("Mutex<Vec>", Role::Competitor),
     ("ArrayQueue", Role::Competitor),
     ("SegQueue", Role::Competitor),
     ("concurrent-queue", Role::Competitor),
+    ("crossbeam-channel", Role::Competitor),
+    ("thingbuf", Role::Competitor),
+    ("object-pool", Role::Competitor),
+    ("lockfree-object-pool", Role::Competitor),
+    ("sharded-slab", Role::Competitor),
 ];
 
-/// One turn per column, each with `idle` pieces of memory.
-pub(crate) fn turns<'a>(idle: usize, load: Load, slice: Duration) -> [Turn<'a>; 4] {
+/// One turn per column, each with `idle` pieces of memory; the last two make theirs as they are
+/// asked.
+pub(crate) fn turns<'a>(idle: usize, load: Load, slice: Duration) -> [Turn<'a>; 9] {
+    let made = || vec![0; BUFFER_BYTES].into_boxed_slice();
     [
         turn(Lock::new(Vec::new()), idle, load, slice),
         turn(ArrayQueue::new(idle), idle, load, slice),
         turn(SegQueue::new(), idle, load, slice),
         turn(ConcurrentQueue::bounded(idle), idle, load, slice),
+        turn(crossbeam_channel::bounded(idle), idle, load, slice),
+        turn(ThingBuf::new(idle), idle, load, slice),
+        turn(object_pool::Pool::from_vec(vec![]), idle, load, slice),
+        made_turn(Arc::new(LinearObjectPool::new(made, |_| ())), load, slice),
+        made_turn(Arc::new(sharded_slab::Pool::new()), load, slice),
     ]
+}
+
+/// The turn of a pool that has its memory already, or makes it.
+fn made_turn<'a>(pool: impl Recycler + 'a, load: Load, slice: Duration) -> Turn<'a> {
+    Box::new(move || load.measure(&pool, slice))
 }
 
 fn turn<'a, R>(queue: R, idle: usize, load: Load, slice: Duration) -> Turn<'a>
@@ -38,7 +59,7 @@ where
     for _ in 0..idle {
         queue.put(vec![0; BUFFER_BYTES].into());
     }
-    Box::new(move || load.measure(&queue, slice))
+    made_turn(queue, load, slice)
 }
 
 impl Recycler for Lock<Vec<Memory>> {
@@ -88,5 +109,105 @@ impl Recycler for ConcurrentQueue<Memory> {
     fn put(&self, item: Memory) {
         // As many places as pieces of memory: never full.
         let _ = self.push(item);
+    }
+}
+
+impl Recycler for (Sender<Memory>, Receiver<Memory>) {
+    type Item = Memory;
+
+    fn take(&self) -> Option<Memory> {
+        self.1.try_recv().ok()
+    }
+
+    fn put(&self, item: Memory) {
+        // As many places as pieces of memory, and the receiver is here.
+        let _ = self.0.try_send(item);
+    }
+}
+
+impl Recycler for ThingBuf<Memory> {
+    type Item = Memory;
+
+    fn take(&self) -> Option<Memory> {
+        self.pop()
+    }
+
+    fn put(&self, item: Memory) {
+        // As many places as pieces of memory: never full.
+        let _ = self.push(item);
+    }
+}
+
+impl Recycler for object_pool::Pool<Memory> {
+    type Item = Memory;
+
+    fn take(&self) -> Option<Memory> {
+        self.try_pull().map(|pulled| pulled.detach().1)
+    }
+
+    fn put(&self, item: Memory) {
+        self.attach(item);
+    }
+}
+
+impl Recycler for Arc<LinearObjectPool<Memory>> {
+    type Item = LinearOwnedReusable<Memory>;
+
+    fn take(&self) -> Option<Self::Item> {
+        Some(self.pull_owned())
+    }
+
+    fn put(&self, item: Self::Item) {
+        drop(item);
+    }
+}
+
+impl Recycler for Arc<sharded_slab::Pool<Vec<u8>>> {
+    type Item = sharded_slab::pool::OwnedRefMut<Vec<u8>>;
+
+    fn take(&self) -> Option<Self::Item> {
+        let mut item = Arc::clone(self).create_owned()?;
+        // It keeps its room when it is cleared.
+        item.reserve(BUFFER_BYTES);
+        Some(item)
+    }
+
+    fn put(&self, item: Self::Item) {
+        let key = item.key();
+        drop(item);
+        self.clear(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gives_its_memory_again<R: Recycler>(pool: R, idle: usize) {
+        let mut held = vec![];
+        for _ in 0..3 {
+            held.extend((0..idle).map_while(|_| pool.take()));
+            assert_eq!(held.len(), idle);
+            held.drain(..).for_each(|item| pool.put(item));
+        }
+    }
+
+    fn filled<R: Recycler<Item = Memory>>(pool: R) {
+        (0..8).for_each(|_| pool.put(vec![0; BUFFER_BYTES].into()));
+        gives_its_memory_again(pool, 8);
+    }
+
+    #[test]
+    fn every_pool_gives_again_what_was_put_back() {
+        filled(Lock::new(Vec::new()));
+        filled(ArrayQueue::new(8));
+        filled(SegQueue::new());
+        filled(ConcurrentQueue::bounded(8));
+        filled(crossbeam_channel::bounded(8));
+        filled(ThingBuf::new(8));
+        filled(object_pool::Pool::from_vec(vec![]));
+        let made = || vec![0; BUFFER_BYTES].into_boxed_slice();
+        gives_its_memory_again(Arc::new(LinearObjectPool::new(made, |_| ())), 8);
+        gives_its_memory_again(Arc::new(sharded_slab::Pool::new()), 8);
     }
 }

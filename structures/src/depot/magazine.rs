@@ -162,7 +162,7 @@ impl Magazine {
     }
 
     /// How many are here: exact when nothing moves.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn held(&self) -> u32 {
         self.held.load(Ordering::Relaxed)
     }

@@ -1,5 +1,6 @@
 //! The depot: examples, and bodies that the model checkers run as well.
 
+#[cfg(not(loom))]
 use super::magazine::REACH_AT_FIRST;
 use super::*;
 use crate::number::NO_NUMBER;
@@ -52,7 +53,8 @@ impl Marked {
 
     /// What the pool does with its buffers.
     fn put(&self, thread: u32, index: u32) {
-        let slot = self.depot.reserve(thread);
+        let near = self.depot.reserve_near(thread).map(PutSlot::Reserved);
+        let slot = near.unwrap_or_else(|| self.depot.reserve(thread));
         // After the step's fence, which is whole in a model and would publish this as well.
         self.payload[index as usize].store(index + 100, Relaxed);
         self.held[index as usize].store(false, Relaxed);
@@ -502,6 +504,7 @@ mod ordinary {
         let marked = Marked::holding(MANY, 0, &(0..REACH_AT_FIRST).collect::<Vec<_>>());
         // The magazines are not emptied yet: the middle of a close.
         marked.depot.closed.store(true, Relaxed);
+        marked.depot.near[0].bar();
         put_all(&marked, 0, REACH_AT_FIRST..MANY);
         let disposed = marked
             .disposed
