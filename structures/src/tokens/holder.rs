@@ -108,8 +108,9 @@ impl<R: Release> Holder<R> {
     /// Memory of this holder's bookkeeping, this struct included.
     pub fn bookkeeping_bytes(&self) -> usize {
         // The two counts of the `Arc` stand before the ledger.
-        let ledger =
-            |ledger: &Arc<Ledger>| 2 * size_of::<usize>() + size_of::<Ledger>() + ledger.bytes();
+        let ledger = |ledger: &Arc<Ledger>| {
+            2 * size_of::<usize>() + size_of::<Ledger>() + ledger.further_bytes()
+        };
         size_of::<Holder<R>>() + self.ledger.as_ref().map_or(0, ledger)
     }
 

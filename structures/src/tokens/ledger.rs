@@ -10,8 +10,9 @@
 //!
 //! Invariants and ordering edges are those of the tokens.
 //!
-//! Slots are in chunks that double: 16, 32, 64 and so on. 8 bytes per slot, made when first needed
-//! and kept until the ledger goes.
+//! Slots are in chunks that double: 16, 32, 64 and so on. 8 bytes per slot. The first chunk is part
+//! of the ledger, so that a holder of few tokens has one allocation and finds them at once; the
+//! others are made when first needed, and kept until the ledger goes.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, edge};
 use std::sync::OnceLock;
@@ -19,6 +20,7 @@ use std::sync::OnceLock;
 /// Slots in the first chunk; each further one has twice as many.
 const CHUNK_SLOTS: u32 = 16;
 const CHUNKS: usize = 16;
+const FURTHER_CHUNKS: usize = CHUNKS - 1;
 /// Slots in all chunks.
 pub(super) const SLOTS_MAX: u32 = CHUNK_SLOTS * ((1 << CHUNKS) - 1);
 
@@ -44,9 +46,12 @@ pub(super) enum Mode {
     Shared,
 }
 
+type Chunk = OnceLock<Box<[AtomicU64]>>;
+
 #[derive(Debug)]
 pub(super) struct Ledger {
-    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+    first: [AtomicU64; CHUNK_SLOTS as usize],
+    further: OnceLock<Box<[Chunk; FURTHER_CHUNKS]>>,
     /// Slots that returners freed, newest first.
     returned: AtomicU32,
     /// The generation of fresh slots. It differs from holder to holder, so that a foreign token
@@ -71,7 +76,8 @@ struct Word {
 impl Ledger {
     pub(super) fn new(generation: u32) -> Ledger {
         Ledger {
-            chunks: [const { OnceLock::new() }; CHUNKS],
+            first: std::array::from_fn(|_| fresh_slot(generation)),
+            further: OnceLock::new(),
             returned: AtomicU32::new(END),
             generation,
         }
@@ -100,13 +106,14 @@ impl Ledger {
         }
         let slot = free.fresh;
         let (chunk, _) = place(slot);
-        let word = Word {
-            generation: self.generation,
-            low: END,
+        if let Some(further) = chunk.checked_sub(1) {
+            let slots = CHUNK_SLOTS << chunk;
+            self.further.get_or_init(Box::default)[further].get_or_init(|| {
+                (0..slots)
+                    .map(|_| fresh_slot(self.generation))
+                    .collect()
+            });
         }
-        .bits();
-        let slots = CHUNK_SLOTS << chunk;
-        self.chunks[chunk].get_or_init(|| (0..slots).map(|_| AtomicU64::new(word)).collect());
         free.fresh += 1;
         Some((slot, self.generation))
     }
@@ -176,11 +183,15 @@ impl Ledger {
         for slot in 0..free.fresh {
             let cell = self.made(slot);
             let word = Word::of(cell.load(Ordering::Relaxed));
-            if word.is_live()
-                && let Some(page) = self.claim(cell, word.generation, END, mode)
-            {
-                page_freed(page);
+            if !word.is_live() {
+                continue;
             }
+            let page = match mode {
+                // No other thread has a handle, nor will one look here again.
+                Mode::Alone => Some(word.page()),
+                Mode::Shared => self.claim(cell, word.generation, END, mode),
+            };
+            page.into_iter().for_each(&mut page_freed);
         }
     }
 
@@ -195,18 +206,18 @@ impl Ledger {
         for slot in 0..free.fresh {
             let word = Word::of(self.made(slot).load(Ordering::Relaxed));
             if word.is_live() {
-                visit(word.low & !LIVE);
+                visit(word.page());
             }
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        let slots = self
-            .chunks
-            .iter()
-            .filter_map(OnceLock::get)
-            .map(|chunk| chunk.len());
-        slots.sum::<usize>() * size_of::<AtomicU64>()
+    /// What was allocated beside the ledger.
+    pub(super) fn further_bytes(&self) -> usize {
+        let Some(chunks) = self.further.get() else {
+            return 0;
+        };
+        let slots = chunks.iter().filter_map(OnceLock::get);
+        size_of_val(&**chunks) + slots.map(|chunk| size_of_val(&**chunk)).sum::<usize>()
     }
 
     /// Turns a live word of this generation into a free one. Of several threads, one succeeds: T1.
@@ -230,7 +241,7 @@ impl Ledger {
             cell.compare_exchange(bits, freed, FREE, Ordering::Relaxed)
                 .ok()?;
         }
-        Some(word.low & !LIVE)
+        Some(word.page())
     }
 
     /// A slot that was used before.
@@ -243,8 +254,16 @@ impl Ledger {
     /// A slot of any number.
     #[inline]
     fn cell(&self, slot: u32) -> Option<&AtomicU64> {
+        match self.first.get(slot as usize) {
+            Some(cell) => Some(cell),
+            None => self.further_cell(slot),
+        }
+    }
+
+    fn further_cell(&self, slot: u32) -> Option<&AtomicU64> {
         let (chunk, offset) = place(slot);
-        self.chunks.get(chunk)?.get()?.get(offset)
+        let chunks = self.further.get()?;
+        chunks.get(chunk.checked_sub(1)?)?.get()?.get(offset)
     }
 }
 
@@ -276,6 +295,17 @@ impl Word {
     fn is_live(self) -> bool {
         self.low & LIVE != 0
     }
+
+    /// Of a live one.
+    #[inline]
+    fn page(self) -> u32 {
+        self.low & !LIVE
+    }
+}
+
+fn fresh_slot(generation: u32) -> AtomicU64 {
+    let low = END;
+    AtomicU64::new(Word { generation, low }.bits())
 }
 
 /// The chunk of a slot and its place there.
