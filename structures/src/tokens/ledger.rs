@@ -108,11 +108,8 @@ impl Ledger {
         let (chunk, _) = place(slot);
         if let Some(further) = chunk.checked_sub(1) {
             let slots = CHUNK_SLOTS << chunk;
-            self.further.get_or_init(Box::default)[further].get_or_init(|| {
-                (0..slots)
-                    .map(|_| fresh_slot(self.generation))
-                    .collect()
-            });
+            self.further.get_or_init(Box::default)[further]
+                .get_or_init(|| (0..slots).map(|_| fresh_slot(self.generation)).collect());
         }
         free.fresh += 1;
         Some((slot, self.generation))
@@ -180,35 +177,44 @@ impl Ledger {
 
     /// Frees everything that is live and says which pages it named. The owner takes no more.
     pub(super) fn sweep(&self, free: &FreeSlots, mode: Mode, mut page_freed: impl FnMut(u32)) {
-        for slot in 0..free.fresh {
-            let cell = self.made(slot);
+        self.used(free).for_each(|cell| {
             let word = Word::of(cell.load(Ordering::Relaxed));
             if !word.is_live() {
-                continue;
+                return;
             }
             let page = match mode {
                 // No other thread has a handle, nor will one look here again.
                 Mode::Alone => Some(word.page()),
                 Mode::Shared => self.claim(cell, word.generation, END, mode),
             };
-            page.into_iter().for_each(&mut page_freed);
-        }
+            if let Some(page) = page {
+                page_freed(page);
+            }
+        });
     }
 
     /// Live slots. O(slots).
     pub(super) fn live(&self, free: &FreeSlots) -> u32 {
-        let words = (0..free.fresh).map(|slot| self.made(slot).load(Ordering::Relaxed));
+        let words = self.used(free).map(|cell| cell.load(Ordering::Relaxed));
         words.filter(|word| Word::of(*word).is_live()).count() as u32
     }
 
     /// Calls `visit` with the page of each live slot. O(slots).
     pub(super) fn live_pages(&self, free: &FreeSlots, mut visit: impl FnMut(u32)) {
-        for slot in 0..free.fresh {
-            let word = Word::of(self.made(slot).load(Ordering::Relaxed));
+        self.used(free).for_each(|cell| {
+            let word = Word::of(cell.load(Ordering::Relaxed));
             if word.is_live() {
                 visit(word.page());
             }
-        }
+        });
+    }
+
+    /// The slots that were ever used, a chunk at a time.
+    fn used(&self, free: &FreeSlots) -> impl Iterator<Item = &AtomicU64> {
+        let further = self.further.get().into_iter().flat_map(|chunks| &**chunks);
+        let further = further.filter_map(OnceLock::get).map(|chunk| &**chunk);
+        let chunks = std::iter::once(&self.first[..]).chain(further);
+        chunks.flatten().take(free.fresh as usize)
     }
 
     /// What was allocated beside the ledger.
