@@ -242,7 +242,13 @@ fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table)
         )
     };
     for threads in ["1", "2", "4", "8", "64"] {
-        for (held, bound) in [("1", 1.0), ("4", 1.0), ("24", 0.8), ("100", 1.0), ("1000", 1.0)] {
+        for (held, bound) in [
+            ("1", 1.0),
+            ("4", 1.0),
+            ("24", 0.8),
+            ("100", 1.0),
+            ("1000", 1.0),
+        ] {
             let what = format!("threads: {threads}, {held} held, against the best crate");
             let reached = of_best(few, &[threads, held]);
             report.target(what, "x", AtMost(bound), reached);
