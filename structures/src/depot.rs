@@ -21,7 +21,7 @@
 //! Invariants
 //! - D1: an index is held by one caller, or is in one magazine, or in one chain.
 //! - D2: one thread at a time is inside a magazine: its owner, or the one visitor that has `visits`
-//!   (M2 of `magazine`).
+//!   (DM2 of `magazine`).
 //! - D3: storage is type-stable: a magazine outlives its thread, and what it holds can be had by a
 //!   visit. A thread that gets its number owns it next.
 //! - D4: after the store that ends the step of a return, `commit` touches nothing of the depot: the
@@ -36,13 +36,11 @@
 //! leaked instead of freed.
 //!
 //! Ordering
-//! - DE1 publish: the edges of `magazine` and of the stack.
-//! - DE2 close: `closed` is set and magazines are barred, then steps, magazines in use and stack
+//! - The edges of `magazine` and of the stack publish what holders wrote.
+//! - DE1 close: `closed` is set and magazines are barred, then steps, magazines in use and stack
 //!   are read; a step is begun, a far magazine is published, or a chain pushed, then `closed` is
 //!   read, or for a near magazine the bar. `fence_seldom` on the first side and `fence_often` on
 //!   the second (see `barrier`).
-//! - DE3 leave: the store that ends a step (Release) -> `close` that waited for it (Acquire): the
-//!   place, the spilled chains, and what all holders wrote whose indices came by this magazine.
 //!
 //! Cost: take and return are plain loads and stores on the one or two cache lines of the caller's
 //! own magazine. A visit is a system call and a wait for a thread that was scheduled out within a
@@ -148,8 +146,8 @@ impl Depot {
         Some(index)
     }
 
-    /// An idle index out of a magazine, of whichever thread: where [`Depot::take`] found nothing and
-    /// nothing can be allocated.
+    /// An idle index out of a magazine, of whichever thread: where [`Depot::take`] found nothing,
+    /// and nothing can be allocated.
     pub(crate) fn take_last(&self, thread: u32) -> Option<u32> {
         let index = self.visit()?;
         self.count_taken(self.magazine(thread));
@@ -172,14 +170,14 @@ impl Depot {
     /// `None` has changed and counted nothing.
     #[inline(always)]
     pub(crate) fn reserve_near(&self, thread: u32) -> Option<Reservation<'_>> {
-        // DE2: a close bars each near magazine.
+        // DE1: a close bars each near magazine.
         self.near.get(thread as usize)?.enter()?.reserve()
     }
 
     /// Where the caller is to leave an index that it gives back; it is counted as given back.
     pub(crate) fn reserve(&self, thread: u32) -> PutSlot<'_> {
         let step = self.magazine(thread).and_then(Magazine::enter);
-        // DE2: within the step, or after the bar of a close.
+        // DE1: within the step, or after the bar of a close.
         let is_closed = self.closed.load(Ordering::Relaxed);
         let Some(step) = step.filter(|_| !is_closed) else {
             self.shared.put.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +197,7 @@ impl Depot {
         // ORDER: Relaxed: the push of the chain publishes it (the edge of the stack).
         self.after[index].store(END, Ordering::Relaxed);
         self.chains.push(index);
-        // DE2, the side that adds a chain.
+        // DE1, the side that adds a chain.
         fence_often();
         self.closed.load(Ordering::Relaxed)
     }
@@ -224,7 +222,7 @@ impl Depot {
     /// index is lost, and it still writes to this depot, which must not be freed therefore.
     #[must_use]
     pub(crate) fn close(&self, mut dispose: impl FnMut(u32)) -> bool {
-        // ORDER: DE2, the closing side, with the fence below.
+        // ORDER: DE1, the closing side, with the fence below.
         self.closed.store(true, Ordering::Relaxed);
         self.magazines_in_use().for_each(Magazine::bar);
         let is_fenced = fence_seldom();
@@ -270,7 +268,7 @@ impl Depot {
         number: u32,
     ) -> &'a Magazine {
         let magazine = cell.get_or_init(|| Box::new(Padded(Magazine::new(self.capacity))));
-        // ORDER: the cell publishes the magazine. DE2: a thread that is about to put into it reads
+        // ORDER: the cell publishes the magazine. DE1: a thread that is about to put into it reads
         // `closed` afterwards.
         self.far_used.fetch_max(number + 1, Ordering::Relaxed);
         magazine

@@ -12,26 +12,27 @@
 //! | a visit        | yes     | no: the depot's lock | no: no taker is left | yes |
 //!
 //! Invariants
-//! - M1: the first `held` places hold idle indices. The others mean nothing.
-//! - M2: places, `held` and `reach` belong to the one who is inside: the owner in a step that did
+//! - DM1: the first `held` places hold idle indices. The others mean nothing.
+//! - DM2: places, `held` and `reach` belong to the one who is inside: the owner in a step that did
 //!   not find itself barred, or a visitor that barred it, fenced, and saw no step. The counts and
 //!   what else decides about `reach` are the owner's.
-//! - M3: `held` <= `reach` <= `reach_max`: one of `PART` of all indices, so that what one thread has
-//!   for itself leaves the others something to share.
-//! - M4: the step that puts an index in ends with the last access to the magazine. The index may be
-//!   another thread's by then, which may tear down what the index keeps alive, the magazine
+//! - DM3: `held` <= `reach` <= `reach_max`: one of `PART` of all indices, so that what one thread
+//!   has for itself leaves the others something to share.
+//! - DM4: the step that puts an index in ends with the last access to the magazine. The index may
+//!   be another thread's by then, which may tear down what the index keeps alive, the magazine
 //!   included.
 //!
 //! `reach` follows what the thread sways by. It doubles when the owner takes back what had spilled
 //! from here, is halved by a visit, and begins anew when the owner has only given back for long.
 //!
 //! Ordering
-//! - ME1 bar: a visitor bars, fences, and looks for a step; the owner begins a step, fences, and
+//! - DV1 bar: a visitor bars, fences, and looks for a step; the owner begins a step, fences, and
 //!   looks for the bar. `fence_seldom` on the first side and `fence_often` on the second (see
 //!   `barrier`): at least one of them sees the other.
-//! - ME2 leave: the store that ends a step (Release) -> the visitor's look for a step (Acquire):
-//!   `held`, the places, and what their holders wrote.
-//! - ME3 end of a visit: the store that lifts the bar (Release) -> the owner's look for it
+//! - DV2 leave: the store that ends a step (Release) -> the look for a step of a visitor, or of a
+//!   close (Acquire): `held`, the places, the chains that the step sent to the stack, and what all
+//!   holders wrote whose indices came by this magazine.
+//! - DV3 end of a visit: the store that lifts the bar (Release) -> the owner's look for it
 //!   (Acquire): `held`, `reach`.
 //!
 //! Cost: a step is some ten plain loads and stores on one or two cache lines, whatever `held` is.
@@ -46,12 +47,12 @@ pub(super) const REACH_AT_FIRST: u32 = if cfg!(any(loom, shuttle)) { 3 } else { 
 pub(super) const NEAR_PLACES: usize = if cfg!(any(loom, shuttle)) { 3 } else { 44 };
 /// Most places that a magazine has.
 const PLACES_MAX: u32 = if cfg!(any(loom, shuttle)) { 4 } else { 1024 };
-/// See M3. The first index counts as a part.
+/// See DM3. The first index counts as a part.
 const PART: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 /// A thread that gave back so many times its reach, and took nothing meanwhile, only gives back.
 const GIVEN_IN_A_ROW: u64 = 4;
 
-/// ORDER: what the owner reads it wrote itself, or ME3 has brought it.
+/// ORDER: what the owner reads it wrote itself, or DV3 has brought it.
 const OWN: Ordering = Ordering::Relaxed;
 const LEAVE: Ordering = edge!("magazine_leave_release", Release, Relaxed);
 const WAIT: Ordering = edge!("magazine_wait_acquire", Acquire, Relaxed);
@@ -95,7 +96,7 @@ pub(super) struct Visit<'a>(&'a Magazine);
 /// A place that is kept for the caller, and its step, which is under way.
 ///
 /// What `commit` touches and no more, each an atomic on its own: a reference to the magazine itself
-/// would have to be good until `commit` returns (M4).
+/// would have to be good until `commit` returns (DM4).
 #[derive(Debug)]
 #[must_use = "a step that does not end holds up visits and the close for ever"]
 pub(crate) struct Reservation<'a> {
@@ -108,7 +109,7 @@ pub(crate) struct Reservation<'a> {
 
 impl Reservation<'_> {
     /// Puts `index` in the place, counted as given back. The caller touches nothing afterwards that
-    /// the index kept alive (M4).
+    /// the index kept alive (DM4).
     #[inline(always)]
     pub(crate) fn commit(self, index: u32) {
         fill(self.place, self.held, self.held_after, index);
@@ -140,9 +141,9 @@ impl Magazine {
     /// Begins a step, unless the owner is barred. Called by the owner.
     #[inline(always)]
     pub(super) fn enter(&self) -> Option<Step<'_>> {
-        // ORDER: ME1, with the fence below.
+        // ORDER: DV1, with the fence below.
         self.is_entered.store(true, Ordering::Relaxed);
-        // ME1, the owner's side, and DE2 of the depot.
+        // DV1, the owner's side, and DE1 of the depot.
         fence_often();
         let step = Step(self);
         if self.is_barred.load(LOOK) {
@@ -180,7 +181,7 @@ impl Magazine {
 
     /// Keeps the owner away, once the caller has fenced and waited.
     pub(super) fn bar(&self) {
-        // ORDER: ME1, with the fence of the caller.
+        // ORDER: DV1, with the fence of the caller.
         self.is_barred.store(true, Ordering::Relaxed);
     }
 
@@ -208,7 +209,7 @@ impl Magazine {
     fn pop(&self) -> Option<u32> {
         let top = self.held.load(OWN).checked_sub(1)?;
         let index = self.place(top)?.load(OWN);
-        // ORDER: Relaxed: ME2 or ME3 publishes it.
+        // ORDER: Relaxed: DV2 or DV3 publishes it.
         self.held.store(top, Ordering::Relaxed);
         Some(index)
     }
@@ -263,7 +264,7 @@ impl<'a> Step<'a> {
             receive(&mut self.spill());
         }
         let held = magazine.held.load(OWN);
-        debug_assert!(held < magazine.reach.load(OWN), "all is received (M3)");
+        debug_assert!(held < magazine.reach.load(OWN), "all is received (DM3)");
         self.reservation(magazine.any_place(held), held)
     }
 
@@ -285,7 +286,7 @@ impl<'a> Step<'a> {
     fn spill(&self) -> impl Iterator<Item = u32> {
         let magazine = self.0;
         let spills = magazine.spills.load(OWN);
-        // ORDER: Relaxed: the owner's alone (M2).
+        // ORDER: Relaxed: the owner's alone (DM2).
         magazine
             .spills
             .store(spills.saturating_add(1), Ordering::Relaxed);
@@ -301,7 +302,7 @@ impl<'a> Step<'a> {
         let reach = magazine.reach.load(OWN);
         let (taken, given) = (magazine.taken.load(OWN), magazine.given.load(OWN));
         if magazine.taken_before.load(OWN) != taken {
-            // ORDER: Relaxed, here and below: the owner's alone (M2).
+            // ORDER: Relaxed, here and below: the owner's alone (DM2).
             magazine.taken_before.store(taken, Ordering::Relaxed);
             magazine.given_before.store(given, Ordering::Relaxed);
             return reach;
@@ -311,18 +312,19 @@ impl<'a> Step<'a> {
         if reach == reach_at_first || in_a_row <= GIVEN_IN_A_ROW * u64::from(reach) {
             return reach;
         }
+        // ORDER: Relaxed, here and below: the owner's alone (DM2), and DV2 publishes it.
         magazine.reach.store(reach_at_first, Ordering::Relaxed);
         magazine.spills.store(0, Ordering::Relaxed);
         reach_at_first
     }
 
-    /// Takes in what the owner has taken back from elsewhere, from the front of `indices`, as far as
-    /// there is room. Reaches further from now on if anything had spilled.
+    /// Takes in what the owner has taken back from elsewhere, from the front of `indices`, as far
+    /// as there is room. Reaches further from now on if anything had spilled.
     pub(super) fn refill(self, mut indices: impl Iterator<Item = u32>) {
         let magazine = self.0;
         if let Some(spills) = magazine.spills.load(OWN).checked_sub(1) {
             let reach = (2 * magazine.reach.load(OWN)).min(magazine.reach_max);
-            // ORDER: Relaxed, here and below: the owner's alone, or ME2 publishes it.
+            // ORDER: Relaxed, here and below: the owner's alone, or DV2 publishes it.
             magazine.spills.store(spills, Ordering::Relaxed);
             magazine.reach.store(reach, Ordering::Relaxed);
         }
@@ -351,7 +353,7 @@ impl Visit<'_> {
     pub(super) fn take_half(&self) -> impl Iterator<Item = u32> {
         let magazine = self.0;
         let reach = magazine.reach.load(OWN);
-        // ORDER: Relaxed: ME3 publishes it.
+        // ORDER: Relaxed: DV3, the end of the visit, publishes it.
         magazine.reach.store(reach.div_ceil(2), Ordering::Relaxed);
         let half = magazine.held.load(OWN).div_ceil(2);
         (0..half).map_while(|_| magazine.pop())
@@ -366,7 +368,7 @@ impl Drop for Visit<'_> {
 
 #[inline(always)]
 fn fill(place: &AtomicU32, held: &AtomicU32, held_after: u32, index: u32) {
-    // ORDER: Relaxed: ME2 publishes it.
+    // ORDER: Relaxed: DV2, the end of the step, publishes it.
     place.store(index, Ordering::Relaxed);
     held.store(held_after, Ordering::Relaxed);
 }

@@ -254,8 +254,9 @@ fn bookkeeping_is_small_however_large_the_region() {
         holder.bookkeeping_bytes()
     );
     take_all(&mut holder, 0..16, 14);
+    // What a tree of 64-way nodes takes (the bench's baseline): 344.
     assert!(
-        holder.bookkeeping_bytes() <= 1 << 10,
+        holder.bookkeeping_bytes() <= 344,
         "{} with 16",
         holder.bookkeeping_bytes()
     );
