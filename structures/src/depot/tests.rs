@@ -416,6 +416,14 @@ mod ordinary {
     }
 
     #[test]
+    fn a_magazine_does_not_grow_with_what_another_thread_gave_back() {
+        let marked = Marked::holding(4_000, 0, &(0..400).collect::<Vec<_>>());
+        let taken = take_some(&marked, 1, 300);
+        put_all(&marked, 1, taken);
+        assert!(held(&marked, 1) <= REACH_AT_FIRST);
+    }
+
+    #[test]
     fn a_magazine_never_holds_more_than_its_part_of_all() {
         for capacity in [1, 7, 8, 100, 800, 20_000] {
             let marked = Marked::holding(capacity, 0, &(0..capacity).collect::<Vec<_>>());
@@ -487,6 +495,14 @@ mod ordinary {
         assert_eq!(marked.depot.tally(), (15, 41));
         marked.depot.withdraw();
         assert_eq!(marked.depot.tally(), (15, 41), "taken for removal");
+        for thread in [2, NO_NUMBER] {
+            while marked.depot.take(thread).is_some() {}
+            marked.put(1, 0);
+            let (before, _) = marked.depot.tally();
+            assert_eq!(marked.depot.take(thread), None, "it is another thread's");
+            assert!(marked.depot.take_last(thread).is_some());
+            assert_eq!(marked.depot.tally().0, before + 1, "by {thread}");
+        }
     }
 
     #[test]
