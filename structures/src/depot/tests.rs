@@ -105,6 +105,8 @@ impl Marked {
 
 #[cfg(not(loom))]
 mod larger;
+#[cfg(not(any(loom, shuttle)))]
+mod reach;
 
 mod loom_bodies {
     use super::*;
@@ -346,19 +348,19 @@ mod ordinary {
     }
 
     /// Enough that a magazine reaches as far as it may at first.
-    const MANY: u32 = 8 * REACH_AT_FIRST;
+    pub(super) const MANY: u32 = 8 * REACH_AT_FIRST;
 
-    fn held(marked: &Marked, thread: usize) -> u32 {
+    pub(super) fn held(marked: &Marked, thread: usize) -> u32 {
         marked.depot.near[thread].held()
     }
 
-    fn put_all(marked: &Marked, thread: u32, indices: impl IntoIterator<Item = u32>) {
+    pub(super) fn put_all(marked: &Marked, thread: u32, indices: impl IntoIterator<Item = u32>) {
         indices
             .into_iter()
             .for_each(|index| marked.put(thread, index));
     }
 
-    fn take_some(marked: &Marked, thread: u32, count: usize) -> Vec<u32> {
+    pub(super) fn take_some(marked: &Marked, thread: u32, count: usize) -> Vec<u32> {
         let taken = std::iter::from_fn(|| marked.take(thread));
         let taken: Vec<u32> = taken.take(count).collect();
         assert_eq!(taken.len(), count);
@@ -398,63 +400,6 @@ mod ordinary {
                 "no chain came or went"
             );
         }
-    }
-
-    /// What a thread sways by, from a few to a thousand, it has in its own magazine after one wave.
-    #[test]
-    fn a_magazine_grows_with_what_its_thread_takes_back() {
-        for wave in [17, 44, 45, 100, 1_000] {
-            let marked = Marked::holding(8 * wave + 8, 0, &(0..wave).collect::<Vec<_>>());
-            let all = take_some(&marked, 0, wave as usize);
-            put_all(&marked, 0, all);
-            assert_eq!(held(&marked, 0), wave);
-            assert!(marked.depot.chains.is_empty(), "{wave}: all is at hand");
-            let newest_first = take_some(&marked, 0, wave as usize);
-            put_all(&marked, 0, newest_first.into_iter().rev());
-            assert_eq!(held(&marked, 0), wave);
-        }
-    }
-
-    #[test]
-    fn a_magazine_does_not_grow_with_what_another_thread_gave_back() {
-        let marked = Marked::holding(4_000, 0, &(0..400).collect::<Vec<_>>());
-        let taken = take_some(&marked, 1, 300);
-        put_all(&marked, 1, taken);
-        assert!(held(&marked, 1) <= REACH_AT_FIRST);
-    }
-
-    #[test]
-    fn a_magazine_never_holds_more_than_its_part_of_all() {
-        for capacity in [1, 7, 8, 100, 800, 20_000] {
-            let marked = Marked::holding(capacity, 0, &(0..capacity).collect::<Vec<_>>());
-            for _ in 0..3 {
-                let all = take_some(&marked, 0, capacity as usize);
-                put_all(&marked, 0, all);
-                let part = (capacity / 8).clamp(1, 1024);
-                assert!(held(&marked, 0) <= part, "{capacity}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_thread_that_only_gives_back_from_now_on_keeps_little() {
-        let capacity = 10_000;
-        let marked = Marked::holding(capacity, 0, &(0..500).collect::<Vec<_>>());
-        let all = take_some(&marked, 0, 500);
-        put_all(&marked, 0, all);
-        assert_eq!(held(&marked, 0), 500, "it sways by as much");
-        put_all(&marked, 0, 500..capacity);
-        assert!(held(&marked, 0) <= REACH_AT_FIRST);
-    }
-
-    #[test]
-    fn a_visit_makes_its_owner_keep_less() {
-        let marked = Marked::holding(MANY, 0, &(0..REACH_AT_FIRST).collect::<Vec<_>>());
-        assert!(marked.depot.take_last(1).is_some());
-        let taken = take_some(&marked, 1, REACH_AT_FIRST as usize / 2 - 1);
-        assert_eq!(held(&marked, 0), REACH_AT_FIRST / 2);
-        put_all(&marked, 0, taken);
-        assert!(held(&marked, 0) <= REACH_AT_FIRST / 2);
     }
 
     #[test]
