@@ -67,11 +67,11 @@ const LOOK: Ordering = edge!("magazine_look_acquire", Acquire, Relaxed);
 pub(super) struct Magazine {
     /// Whether a step is under way.
     is_entered: AtomicBool,
-    /// Whether the owner is to keep away: another thread visits, or the depot is closed.
-    is_barred: AtomicBool,
     held: AtomicU32,
     reach: AtomicU32,
-    reach_max: u32,
+    /// Whether the owner is to keep away: another thread visits, or the depot is closed. In another
+    /// word than the flag that the owner sets just before it looks here.
+    is_barred: AtomicBool,
     /// How often the owner took an index, and gave one back.
     taken: AtomicU64,
     given: AtomicU64,
@@ -79,6 +79,7 @@ pub(super) struct Magazine {
     far_places: OnceLock<Box<[AtomicU32]>>,
     /// Times that this spilled, less those that the owner took something back.
     spills: AtomicU32,
+    reach_max: u32,
     /// Both counts at the first spill after the owner had last taken.
     taken_before: AtomicU64,
     given_before: AtomicU64,
