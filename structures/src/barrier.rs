@@ -20,9 +20,9 @@
 //! first `prepare` takes up to some milliseconds if the process has threads already.
 //!
 //! A filter that is put on the process after `prepare` may refuse `membarrier`. Then `fence_seldom`
-//! returns false: a store of the other side that was on its way at that very moment may be missed.
-//! From the next handshake on both sides fence in full. The caller must not free what the missed
-//! side may still touch.
+//! returns false, and does so from then on: a store of the other side may be missed, also of one
+//! that has not heard yet that it is to fence in full. The caller must not free what the missed side
+//! may still touch, nor touch what is the missed side's.
 
 pub(crate) use self::kind::{fence_often, fence_seldom, prepare};
 
@@ -34,6 +34,8 @@ mod kind {
     /// Whether [`fence_seldom`] fences for both sides.
     static IS_LOPSIDED: AtomicBool = AtomicBool::new(false);
     static PREPARED: OnceLock<()> = OnceLock::new();
+    /// The kernel has refused to.
+    static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
     /// Finds out what the kernel can do. Cheap from the second call on.
     pub(crate) fn prepare() {
@@ -61,20 +63,19 @@ mod kind {
         fence(Ordering::SeqCst);
     }
 
-    /// False: the kernel refused, and the other side's store may be missed.
+    /// False: the kernel refused, now or before, and the other side's store may be missed.
     #[must_use]
     pub(crate) fn fence_seldom() -> bool {
         // ORDER: the handshake of the caller, this side of it.
         fence(Ordering::SeqCst);
         let is_lopsided = IS_LOPSIDED.load(Ordering::Relaxed);
-        let is_refused = is_lopsided && fence_all_others().is_err();
-        if is_refused {
-            // ORDER: Relaxed: too late for this handshake, early enough for others.
-            IS_LOPSIDED.store(false, Ordering::Relaxed);
+        if is_lopsided && fence_all_others().is_err() {
+            // ORDER: Relaxed: each thread asks the kernel, which refuses them all.
+            IS_REFUSED.store(true, Ordering::Relaxed);
         }
         // ORDER: the look comes after what the kernel did.
         fence(Ordering::SeqCst);
-        !is_refused
+        !IS_REFUSED.load(Ordering::Relaxed)
     }
 
     fn fence_all_others() -> rustix::io::Result<()> {
@@ -212,8 +213,7 @@ mod tests {
     }
 
     /// The same without chance: a kernel that refuses is noticed by the thread that asks it, in
-    /// each handshake. In a process of its own, as the two sides agree again only by fencing in
-    /// full.
+    /// each handshake. In a process of its own, as it never fences again.
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
     fn the_seldom_side_asks_the_kernel_and_says_so_when_it_is_refused() {
@@ -237,7 +237,7 @@ mod tests {
         assert!(fence_seldom(), "the kernel refused");
         refuse_from_now_on();
         assert!(!fence_seldom(), "the kernel was not asked");
-        assert!(fence_seldom(), "without the kernel both fence in full");
+        assert!(!fence_seldom(), "what others have seen is not known");
     }
 
     /// Has the kernel refuse `membarrier` to this thread.
