@@ -3,6 +3,7 @@
 //! A watched program runs under `timeout` of the coreutils, so that at the deadline its children (a
 //! test binary under cargo) end with it.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -49,10 +50,25 @@ pub(crate) enum Show {
 }
 
 /// A `cargo` command in the workspace's root. The cargo that runs us, or the one on `PATH`.
+///
+/// It builds as one from a shell does. A build script of ours' dependencies (ring's) runs anew when
+/// what cargo tells of a package differs, and with it all that needs that crate is built anew: each
+/// time, as xtask and a shell take turns. So what was told of xtask is not passed on.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
+    for (name, _) in std::env::vars_os() {
+        if is_of_a_package(&name) {
+            command.env_remove(name);
+        }
+    }
     command
+}
+
+/// Whether cargo sets this variable of the environment for the package that it runs.
+fn is_of_a_package(variable: &OsStr) -> bool {
+    let name = variable.as_encoded_bytes();
+    name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
 /// A program of the nightly toolchain, through rustup, in the workspace's root.
@@ -137,6 +153,23 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn cargo_builds_as_from_a_shell() {
+        // cargo has set them for this test.
+        let ours = [
+            "CARGO_MANIFEST_DIR",
+            "CARGO_PKG_NAME",
+            "CARGO_PKG_VERSION_MAJOR",
+        ];
+        let command = cargo(&["build"]);
+        for name in ours {
+            assert!(std::env::var_os(name).is_some(), "{name}");
+            let passed = command.get_envs().find(|(it, _)| *it == name);
+            assert_eq!(passed, Some((name.as_ref(), None)));
+        }
+        assert!(!is_of_a_package("CARGO_INCREMENTAL".as_ref()));
+    }
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
