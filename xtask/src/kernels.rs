@@ -52,6 +52,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("flatpath", ALL),
     ("flatpath-admin", ALL),
     ("flatpath-echo", ALL),
+    ("flatpath-http", ALL),
     ("flatpath-files", ALL),
     ("flatpath-ingest", ALL),
     ("flatpath-nfs", ALL),
