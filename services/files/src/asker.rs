@@ -33,7 +33,6 @@
 //! name of a path that is not answered from the cache.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use flatpath::WorkerScope;
 use flatpath::lock::Lock;
@@ -42,6 +41,7 @@ use http::header::RETRY_AFTER;
 use rustix::fs::ResolveFlags;
 
 use crate::error::FilesError;
+use crate::identity::clock_of_files;
 use crate::owners::{Owners, Placed};
 use crate::responses::Stopped;
 use crate::root::{BENEATH, Opened, Reach, Resolution, Root, unresolved};
@@ -156,7 +156,7 @@ impl Finder<'_> {
     /// Name by name, so that the place of what is found is known, and of each link on the way.
     fn find_by_steps(&self, path: &[u8]) -> Result<Opened, FilesError> {
         let (root, reach) = (self.root, self.reach);
-        let looked_at = SystemTime::now();
+        let looked_at = clock_of_files();
         let how = match (root.resolution(), reach) {
             (Resolution::Walk, Reach::AtHand) => return Err(FilesError::NotAtHand),
             (Resolution::Walk, _) => None,

@@ -4,7 +4,7 @@
 //! - The entity tag is made of device, inode, size, modification time and change time, both in
 //!   nanoseconds. No process can set the last, so a file that was replaced by another of the
 //!   same size and given the same date has another tag (and, which is the price, so has one whose
-//!   mode or link count changed). The tag is always strong, and held back for the two clock ticks
+//!   mode or link count changed). The tag is always strong, and held back for the moment
 //!   in which a second write would leave all of these as they are ([`Identity::last_change`]).
 //! - With [`EntityTags::Portable`] it is made of size and modification time alone, and held back
 //!   during the second of that. A file without a known one has the other tag.

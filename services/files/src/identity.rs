@@ -4,7 +4,8 @@
 //! things escape them inevitably: a write through a shared mapping gets its time when
 //! the page is first touched after a write-back, and a network file system returns what it has
 //! cached. A third is dealt with here: file times advance with the clock tick, so a file written
-//! twice within one tick looks unchanged. [`Identity::last_change`] says when that is ruled out.
+//! twice within one tick looks unchanged. [`Identity::last_change`] says when that is ruled out, by
+//! the [clock](clock_of_files) that gives files their times.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -29,9 +30,9 @@ pub(crate) struct Identity {
 pub(crate) enum LastChange {
     /// Every write from now on gives it another time.
     Past,
-    /// Less than two ticks ago, or two seconds where the file system keeps whole seconds; or so
-    /// little ahead that the clock of a file server may be. Another write may leave its time as it
-    /// is.
+    /// So little ago that a file system which rounds times may have it for the present (two
+    /// seconds, where it keeps whole ones); or so little ahead that the clock of a file server may
+    /// be. Another write may leave its time as it is.
     Recent,
     /// Far ahead: the clock was set back since. A write gives it the present time, which is
     /// another.
@@ -46,6 +47,16 @@ impl LastChange {
             Self::Recent => false,
         }
     }
+}
+
+/// The clock that files have their times from: it stands still between the kernel's ticks. What is
+/// written from now on gets this time or a later one. The exact clock is ahead of it by a tick, and
+/// by as much as a tick is late: without a bound where a virtual machine does not run.
+pub(crate) fn clock_of_files() -> SystemTime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or_default();
+    let now = Stamp::new(now.tv_sec, nanoseconds).to_system_time();
+    now.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// A time as file systems keep it, since the epoch.
@@ -86,8 +97,8 @@ impl Identity {
     }
 
     /// When the file was last changed, by its change time alone: every write and every other
-    /// modification time sets that, and no process can choose it. `now` must have been read before
-    /// this identity.
+    /// modification time sets that, and no process can choose it. `now` is of the
+    /// [clock of files](clock_of_files), and must have been read before this identity.
     pub(crate) fn last_change(&self, now: SystemTime) -> LastChange {
         let racy_ns = match self.changed.nanoseconds {
             0 => RACY_COARSE_NS,
@@ -208,7 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_past_two_ticks_later() {
+    fn what_is_written_from_now_on_is_not_older_than_the_clock_of_files() {
+        for _ in 0..100 {
+            // A new one: from Linux 6.13 on a time that was asked for is followed by an exact one.
+            let mut file = tempfile::tempfile().expect("tempfile");
+            let now = clock_of_files();
+            file.write_all(b"x").expect("write");
+            let changed = identity_of(&file).changed.to_system_time();
+            assert!(changed.expect("a time") >= now);
+        }
+    }
+
+    #[test]
+    fn a_change_is_past_after_what_a_file_system_may_round() {
         let changed = at(1_000, 5);
         let changed_ns = 1_000_000_000_005;
         let seen = |ns| changed.last_change(after_epoch(ns));

@@ -122,9 +122,13 @@ pub(crate) const CACHE_TARGET_BYTES_MAX: usize = 512;
 /// become a link, so files further down are read by a worker each time.
 pub(crate) const CACHE_DEPTH_MAX: usize = 8;
 
-/// A file changed this shortly ago may change again without getting a new time: two clock ticks at
-/// the slowest tick rate of Linux, 2 × 10 ms.
+/// A file changed this shortly ago, by the clock that files have their times from, may change again
+/// without getting a new time: where a file system rounds it, as exFAT does to 10 ms, twice that.
 pub(crate) const RACY_NS: u64 = 2 * 10_000_000;
+
+/// A file that is left alone for this long is no longer one that changed shortly ago: the clock of
+/// files is up to a tick late, 10 ms at the slowest rate of Linux, and more where a tick is late.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_nanos(RACY_NS + 11_000_000);
 
 /// A change time that is this little ahead may be of now, by the clock of a file server. Clocks
 /// that NTP keeps differ by less than a second, others by some seconds a day.

@@ -21,7 +21,6 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime};
 
 use flatpath_http::Response;
 use http::StatusCode;
@@ -30,10 +29,10 @@ use rustix::fs::{AtFlags, CWD, RenameFlags};
 use rustix::io::Errno;
 
 use crate::conditional::{EntityTags, Validators};
-use crate::identity::Identity;
+use crate::identity::{Identity, clock_of_files};
 use crate::keyed::KeyedLock;
 use crate::leftovers::{fresh_name, hold_unnamed};
-use crate::limits::RACY_NS;
+use crate::limits::STABLE_AFTER;
 use crate::responses::{Refusal, Result, bare, with};
 use crate::writing::{Durability, Existing, allow, existing_at};
 
@@ -142,8 +141,8 @@ impl Publication<'_> {
 
     /// 201 or 204 for a file that has its name.
     ///
-    /// A client that sent a condition is about to send the next one, so its answer waits up to two
-    /// clock ticks until the entity tag can be trusted; others get none and need not wait.
+    /// A client that sent a condition is about to send the next one, so its answer waits a moment
+    /// ([`STABLE_AFTER`]) until the entity tag can be trusted; others get none and need not wait.
     pub(crate) fn answer(&self, published: Published) -> Response {
         let response = bare(match published {
             Published::Created => StatusCode::CREATED,
@@ -163,11 +162,11 @@ impl Publication<'_> {
         }
         let identity = || Some(Identity::from_stat(&rustix::fs::fstat(self.file).ok()?));
         let stored = identity()?;
-        let mut now = SystemTime::now();
+        let mut now = clock_of_files();
         // Whole seconds would take two seconds to become stable.
         if !stored.last_change(now).is_certain() && stored.changed.nanoseconds != 0 {
-            std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(1));
-            now = SystemTime::now();
+            std::thread::sleep(STABLE_AFTER);
+            now = clock_of_files();
         }
         // If it was changed or replaced, it is no longer what this request stored.
         let same = identity()? == stored;

@@ -34,7 +34,7 @@ use rustix::io::Errno;
 
 use crate::deferred_close::Source;
 use crate::error::FilesError;
-use crate::identity::Identity;
+use crate::identity::{Identity, clock_of_files};
 use crate::limits::RENAME_TRIES_MAX;
 use crate::stat::stat_of;
 use crate::terms::Terms;
@@ -196,7 +196,7 @@ impl Root {
     /// The same, no further than `reach`: for the server itself. What a request is to get is found
     /// by a [`Finder`](crate::asker::Finder).
     pub(crate) fn find_within(&self, path: &[u8], reach: Reach) -> Result<Opened, FilesError> {
-        let looked_at = SystemTime::now();
+        let looked_at = clock_of_files();
         let path = if path.is_empty() { b"." } else { path };
         let mut is_direct = false;
         let resolved = match (self.resolution, reach) {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use flatpath_http::{Mount, Request};
 use http::StatusCode;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::asker::Finder;
 use crate::conditional::{EntityTags, Validators, Verdict};
 use crate::error::FilesError;
-use crate::identity::Identity;
+use crate::identity::{Identity, clock_of_files};
 use crate::limits::{UNFINISHED_MAX, UPLOAD_EXPIRES, UPLOAD_FILE_BYTES_MAX};
 use crate::responses::{Refusal, Result};
 use crate::root::{Kind, Opened, Root};
@@ -197,7 +197,7 @@ pub(crate) fn existing_at(directory: &File, name: &[u8]) -> Result<Existing> {
 pub(crate) fn allow(existing: &Existing, conditions: &HeaderMap, tags: EntityTags) -> Result<()> {
     let verdict = match existing {
         Existing::File { identity, .. } => {
-            Validators::of(identity, SystemTime::now(), tags).evaluate(conditions)
+            Validators::of(identity, clock_of_files(), tags).evaluate(conditions)
         }
         // Nothing matches, not even `*`; and what is not there was not modified.
         Existing::Nothing if conditions.contains_key(header::IF_MATCH) => {

@@ -1,7 +1,7 @@
 //! Attributes of a file: `fattr3`, `wcc_data` and `sattr3` (RFC 1813 section 2.5 and 2.6).
 
 use std::ffi::CStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use flatpath::prompt::FileTimes;
 use flatpath_rpc::xdr::{Malformed, Reader, Writer};
@@ -23,12 +23,13 @@ pub(crate) struct Time {
 }
 
 impl Time {
+    /// By the clock that files have their times from, which stands still between the kernel's
+    /// ticks: what is changed from now on gets this time or a later one, however late a tick is.
     pub(crate) fn now() -> Time {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default();
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Time {
-            seconds: u32::try_from(now.as_secs()).unwrap_or(u32::MAX),
-            nanoseconds: now.subsec_nanos(),
+            seconds: nearest(now.tv_sec),
+            nanoseconds: u32::try_from(now.tv_nsec).unwrap_or_default(),
         }
     }
 
@@ -306,6 +307,17 @@ mod tests {
         let mut writer = Writer::new(&mut room);
         change.write(&mut writer, 1);
         assert_eq!(writer.written(), 4 + 24 + POST_OP_BYTES);
+    }
+
+    #[test]
+    fn what_is_made_from_now_on_is_not_older_than_now() {
+        for _ in 0..100 {
+            let now = Time::now();
+            let file = tempfile::tempfile().expect("a file");
+            let changed = Attributes::of(&file).expect("stat").changed;
+            let parts = |time: Time| (time.seconds, time.nanoseconds);
+            assert!(parts(changed) >= parts(now));
+        }
     }
 
     #[test]

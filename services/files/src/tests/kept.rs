@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use super::*;
+use crate::limits::RACY_NS;
 use crate::{HeaderChange, Rules};
 
 #[test]

@@ -27,7 +27,7 @@ use flatpath_structures::pool::{PoolConfig, Zero};
 
 use crate::asker::Asker;
 use crate::homes::Stay;
-use crate::limits::{CACHE_FILE_BYTES_MAX, RACY_NS};
+use crate::limits::{CACHE_FILE_BYTES_MAX, STABLE_AFTER};
 use crate::root::Reach;
 use crate::{Files, FilesState, Hidden};
 
@@ -213,5 +213,5 @@ fn write_old(path: &Path, content: &[u8]) {
 
 /// Lets the last change be long enough ago for validators.
 fn wait_until_stable() {
-    std::thread::sleep(Duration::from_nanos(RACY_NS) + Duration::from_millis(15));
+    std::thread::sleep(STABLE_AFTER);
 }
