@@ -152,6 +152,7 @@ impl<S: Service> Protocol for Http<S> {
             Stage::Head | Stage::Body | Stage::Over => {}
         }
         connection.session.stage = Stage::Over;
+        connection.session.has_ended = true;
         if let Some(watched) = connection
             .session
             .known
@@ -162,11 +163,7 @@ impl<S: Service> Protocol for Http<S> {
         }
         upload::abandon(connection);
         upload::drop_pending_body(connection);
-        let is_fed = connection.session.due.take_fed().is_some();
-        if is_fed || connection.session.deferred().next().is_some() {
-            // Otherwise a client that is gone would be found out by the next piece only.
-            write::abort(connection);
-        } else if connection.session.owed() == 0 {
+        if !give_up(connection) && connection.session.owed() == 0 {
             write::close(connection);
         }
     }
@@ -330,10 +327,20 @@ impl<S: Service> Protocol for Http<S> {
     }
 }
 
-/// What every call ends with: layers run for a body that has to be waited for, `100 Continue` where
-/// it is due, the phase, the empty reorder buffer.
+/// Ends a connection whose client does not wait for what is made elsewhere. False: it may.
+fn give_up<S: Service>(connection: &mut Connection<'_, S>) -> bool {
+    let is_vain = connection.session.waits_in_vain();
+    if is_vain {
+        drop(connection.session.due.take_fed());
+        write::abort(connection);
+    }
+    is_vain
+}
+
+/// What every call ends with: a client that is gone is not waited for, layers run for a body that
+/// has to be waited for, `100 Continue` where it is due, the phase, the empty reorder buffer.
 fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
-    if connection.session.is_closed() {
+    if connection.session.is_closed() || give_up(connection) {
         return;
     }
     if let Some(reorder_buffer) = connection.session.take_reorder_buffer() {

@@ -345,6 +345,8 @@ pub struct Session<S: Service> {
     pub(crate) is_streaming: bool,
     /// Input will be left unread, so the end has to linger.
     pub(crate) lingers: bool,
+    /// The client has sent its end: it asks for nothing more, and may still read.
+    pub(crate) has_ended: bool,
     pub(crate) next_request: u32,
     pub(crate) next_reply: u32,
     pub(crate) pending_body: Option<Box<PendingBody>>,
@@ -367,6 +369,7 @@ impl<S: Service> Default for Session<S> {
             awaits_reply: false,
             is_streaming: false,
             lingers: false,
+            has_ended: false,
             next_request: 0,
             next_reply: 0,
             pending_body: None,
@@ -404,6 +407,14 @@ impl<S: Service> Session<S> {
     /// Every request has been taken and answered.
     pub(crate) fn is_finished(&self) -> bool {
         self.stage == Stage::Over && self.owed() == 0
+    }
+
+    /// Whether a reply is made elsewhere for a client that has sent its end. Such a client is taken
+    /// to be gone, whichever came first, the end or the waiting: one that is gone would be found
+    /// out by the next piece only.
+    pub(crate) fn waits_in_vain(&mut self) -> bool {
+        let is_fed = matches!(self.due, Due::Fed(_));
+        self.has_ended && (is_fed || self.deferred().next().is_some())
     }
 
     /// Whether the reply that is due is the last of the connection, as far as is known.

@@ -263,6 +263,51 @@ fn sim_a_client_that_goes_away_is_told_to_the_responder() {
 }
 
 #[test]
+fn sim_an_end_that_came_before_the_waiting_is_known() {
+    let upload = "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
+    for asked in [
+        get("/pooled/a"),
+        get("/layered/a"),
+        get("/now") + &get("/pooled/a"),
+        get("/pooled/a") + &get("/now"),
+        upload.to_owned(),
+    ] {
+        each_seed(SEEDS, |seed| {
+            let waiting = Waiting::default();
+            let http = Http::service(routes(&waiting));
+            let mut server = TestServer::new(Conditions::rough(seed), http);
+            let client = server.connect();
+            client.write(asked.as_bytes());
+            (0..20).for_each(|_| server.turn_without_workers());
+            client.shutdown_write();
+            (0..20).for_each(|_| server.turn_without_workers());
+            assert_eq!(waiting.count(), 0, "seed {seed}: no worker has begun");
+            server.run_until(|| waiting.count() == 1 && waiting.closed() == 1);
+        });
+    }
+}
+
+#[test]
+fn sim_a_response_that_is_there_is_for_a_client_that_has_sent_its_end() {
+    each_seed(SEEDS, |seed| {
+        let at_once = || {
+            let (responder, deferred) = Deferred::new();
+            responder.send("at once").expect("it waits");
+            deferred
+        };
+        let http = Http::service(Router::new().get("/", at_once));
+        let mut server = TestServer::new(Conditions::rough(seed), http);
+        let client = server.connect();
+        client.write(get("/").as_bytes());
+        (0..20).for_each(|_| server.turn_without_workers());
+        client.shutdown_write();
+        (0..20).for_each(|_| server.turn_without_workers());
+        let reply = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        assert!(reply.ends_with("\r\n\r\nat once"), "seed {seed}: {reply}");
+    });
+}
+
+#[test]
 fn sim_a_layer_that_fails_later_costs_its_request_alone() {
     each_seed(SEEDS, |seed| {
         let waiting = Waiting::default();

@@ -184,6 +184,45 @@ fn sim_a_client_that_is_gone_closes_its_sender() {
     });
 }
 
+#[test]
+fn sim_an_end_that_came_before_the_stream_closes_its_sender() {
+    for requests in [1, 2] {
+        each_seed(20, |seed| {
+            let (http, taken) = pushing(Route::Pooled);
+            let mut server = TestServer::new(Conditions::rough(seed), http);
+            let client = server.connect();
+            client.write(&[GET_PLAIN, GET][2 - requests..].concat());
+            (0..20).for_each(|_| server.turn_without_workers());
+            client.shutdown_write();
+            (0..20).for_each(|_| server.turn_without_workers());
+            let mut sender = None;
+            server.run_until(|| {
+                sender = sender.take().or_else(|| taken.try_recv().ok());
+                sender.as_ref().is_some_and(Sender::is_closed)
+            });
+        });
+    }
+}
+
+#[test]
+fn sim_a_stream_that_has_ended_is_for_a_client_that_has_sent_its_end() {
+    each_seed(20, |seed| {
+        let handler = |_: Request| {
+            let (sender, body) = Body::channel(BYTES_MAX);
+            sender.try_send("all of it").expect("there is room");
+            Response::new(body)
+        };
+        let mut server = TestServer::new(Conditions::rough(seed), Http::pooled(handler));
+        let client = server.connect();
+        client.write(GET);
+        (0..20).for_each(|_| server.turn_without_workers());
+        client.shutdown_write();
+        (0..20).for_each(|_| server.turn_without_workers());
+        let reply = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        assert!(reply.ends_with("9\r\nall of it\r\n0\r\n\r\n"), "{reply}");
+    });
+}
+
 /// A few turns: less than the time after which holders of memory are ended for others.
 fn pass(server: &mut TestServer) {
     for _ in 0..4 {
