@@ -258,6 +258,23 @@ impl RequestMeta {
             },
         }
     }
+
+    /// Of a head that breaks a rule, of which this much has come.
+    pub(crate) fn of_unread(input: &[u8]) -> Self {
+        Self {
+            is_head: input.trim_ascii_start().starts_with(b"HEAD "),
+            ..Self::default()
+        }
+    }
+
+    /// For a reply after which the connection ends, and which says nothing but what is wrong: "the
+    /// server MUST NOT send content in the response" to HEAD (RFC 9110 section 9.3.2).
+    pub(crate) fn refused(self) -> Self {
+        Self {
+            is_head: self.is_head,
+            ..Self::default()
+        }
+    }
 }
 
 /// The index of the first header of each known name.

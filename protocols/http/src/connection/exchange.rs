@@ -476,7 +476,7 @@ impl Exchange {
         self.request.keep_alive = false;
         self.note.clear();
         let Some(mut buffer) = self.buffer.take() else {
-            return self.reply_with(Outgoing::words(words));
+            return self.reply_with(Outgoing::words(words, self.request));
         };
         let mut response = Response::new(Body::from("The request could not be handled.\n"));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

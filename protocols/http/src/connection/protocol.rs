@@ -256,7 +256,7 @@ impl<S: Service> Protocol for Http<S> {
             Phase::Head if !connection.session.scan.is_untouched() => {
                 refuse::head_too_late(connection);
             }
-            Phase::Body => refuse::fault(connection, Fault::BodyTimeout),
+            Phase::Body => refuse::body_fault(connection, Fault::BodyTimeout),
             Phase::Push => push::keep_alive(connection),
             Phase::Timed => {
                 defer::expired(connection);

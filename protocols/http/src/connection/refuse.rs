@@ -22,7 +22,11 @@ const LATE_BYTES_MAX: usize = REQUEST_LINE_BYTES_MAX;
 
 /// Answers what cannot be served, in its turn, and ends the connection after it. What is wrong with
 /// a body whose request has a job, or layers around its route, is answered by those.
-pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
+pub(crate) fn fault<S: Service>(
+    connection: &mut Connection<'_, S>,
+    fault: Fault,
+    request: RequestMeta,
+) {
     if connection.session.is_closed() {
         return;
     }
@@ -44,7 +48,7 @@ pub(crate) fn fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault
         return connection.phase(Phase::Work);
     }
     let number = connection.session.take_number();
-    let reply = fault_reply(connection, fault, RequestMeta::default());
+    let reply = fault_reply(connection, fault, request.refused());
     if connection.session.owed() > 1 {
         let reply = QueuedReply::Here(Box::new(reply));
         let spares = &mut connection.thread.reorder_buffers;
@@ -68,10 +72,27 @@ pub(crate) fn fault_reply<S: Service>(
     reply.written()
 }
 
-/// Refuses a request while its head or body is taken.
-pub(crate) fn refuse<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Step {
-    self::fault(connection, fault);
+/// The same for a request whose body is wrong, or late.
+pub(crate) fn body_fault<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) {
+    let pending_body = connection.session.pending_body.as_ref();
+    let request = pending_body.map_or_else(RequestMeta::default, |it| it.request);
+    self::fault(connection, fault, request);
+}
+
+/// Refuses a request while its head is taken.
+pub(crate) fn refuse<S: Service>(
+    connection: &mut Connection<'_, S>,
+    fault: Fault,
+    request: RequestMeta,
+) -> Step {
+    self::fault(connection, fault, request);
     // The rest of the input is dropped.
+    Step::On(0)
+}
+
+/// The same while its body is taken.
+pub(crate) fn refuse_body<S: Service>(connection: &mut Connection<'_, S>, fault: Fault) -> Step {
+    body_fault(connection, fault);
     Step::On(0)
 }
 
@@ -85,17 +106,18 @@ pub(crate) fn refuse_unread<S: Service>(
     if connection.session.is_logged() {
         log(connection).came_unread(input);
     }
-    refuse(connection, fault)
+    refuse(connection, fault, RequestMeta::of_unread(input))
 }
 
 /// The time for a head is over of which something came.
 #[cold]
 pub(crate) fn head_too_late<S: Service>(connection: &mut Connection<'_, S>) {
+    let came = connection.left_input();
+    let request = RequestMeta::of_unread(came);
     if connection.session.is_logged() && !connection.session.is_closed() {
         // The lines share nothing with the input, which is the engine's.
-        let came = connection.left_input();
         let came = came[..came.len().min(LATE_BYTES_MAX)].to_vec();
         log(connection).came_unread(&came);
     }
-    fault(connection, Fault::HeadTimeout);
+    fault(connection, Fault::HeadTimeout, request);
 }

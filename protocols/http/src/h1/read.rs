@@ -8,7 +8,7 @@ use flatpath::{Job, Pages, Phase, Stall};
 use crate::connection::admission::{self, Admission, Channel, Facts};
 use crate::connection::exchange::Exchange;
 use crate::connection::pending_body::{BodyMode, PendingBody};
-use crate::connection::refuse::{refuse, refuse_unread};
+use crate::connection::refuse::{refuse, refuse_body, refuse_unread};
 use crate::connection::state::{Connection, Http, Stage, Step, log, log_arrival};
 use crate::connection::upload;
 use crate::h1::body::Piece;
@@ -88,7 +88,7 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
     }
     match admission {
         Admission::Answered(reply) => answered(connection, &head, input, reply),
-        Admission::Refuse(fault) => refuse(connection, fault),
+        Admission::Refuse(fault) => refuse(connection, fault, request),
         Admission::Wait(stall) => Step::Blocked(0, stall),
         Admission::Worker(job) => pass_on(connection, &head, input, job),
         Admission::Whole(pending_body, refusal) => {
@@ -209,7 +209,7 @@ fn begin_body<S: Service>(
 ) -> Step {
     if let Some(fault) = refusal {
         connection.session.pending_body = Some(pending_body);
-        return refuse(connection, fault);
+        return refuse_body(connection, fault);
     }
     if matches!(head.framing(), Framing::Length(length) if length > UPLOAD_LARGE_BYTES) {
         pending_body.mode = BodyMode::Retained;
@@ -260,7 +260,7 @@ pub(crate) fn take_body<S: Service>(connection: &mut Connection<'_, S>, input: &
         }
         Ok(Step::NeedMore(bytes)) => upload::await_more(connection, bytes),
         Ok(step) => step,
-        Err(fault) => refuse(connection, fault),
+        Err(fault) => refuse_body(connection, fault),
     }
 }
 

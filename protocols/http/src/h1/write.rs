@@ -9,6 +9,7 @@ use flatpath::{Io, Job, NoRoom};
 
 use crate::connection::exchange::State;
 use crate::connection::state::{Connection, Due, Http, QueuedReply, Stage, log};
+use crate::head::RequestMeta;
 use crate::limits::{GATHER_BYTES_MAX, SCRATCH_KEPT_MAX};
 use crate::message::{Body, Reader, Source};
 use crate::respond::encode::{self, ReplyFraming};
@@ -70,7 +71,7 @@ pub(crate) fn send_inline<S: Service>(
 ) {
     if let Some(pending) = reply.take_pending() {
         let Some(mut job) = connection.job() else {
-            send_words(connection, REFUSAL);
+            send_words(connection, REFUSAL, reply.request);
             return;
         };
         job.begin_deferred(number, reply.request, pending);
@@ -90,7 +91,7 @@ pub(crate) fn send_inline<S: Service>(
         }
     } else {
         // The handler has run and cannot run again: the client has to retry.
-        send_words(connection, REFUSAL);
+        send_words(connection, REFUSAL, reply.request);
     }
 }
 
@@ -100,7 +101,7 @@ fn wait_for_room<S: Service>(connection: &mut Connection<'_, S>, reply: Outgoing
     // Without a wish for input a stall would not end.
     let is_fed = matches!(reply.body, Body::Channel(_));
     if connection.session.stage == Stage::Over || !reply.is_short() || is_fed {
-        return send_words(connection, REFUSAL);
+        return send_words(connection, REFUSAL, reply.request);
     }
     connection.session.due = Due::Waiting(Box::new(reply));
     false
@@ -181,7 +182,9 @@ pub(crate) fn charge_job<S: Service>(connection: &mut Connection<'_, S>, job: &m
     if charge(&mut connection.io, reply).is_ok() {
         return;
     }
-    let mut reply = job.reply.take().unwrap_or_else(|| Outgoing::words(REFUSAL));
+    let Some(mut reply) = job.reply.take() else {
+        return;
+    };
     match std::mem::take(&mut reply.body) {
         body if reply.is_short() && !matches!(body, Body::Channel(_)) => {
             let length = body.length();
@@ -189,7 +192,7 @@ pub(crate) fn charge_job<S: Service>(connection: &mut Connection<'_, S>, job: &m
         }
         body => {
             discard_body(body);
-            reply = Outgoing::words(REFUSAL);
+            reply = Outgoing::words(REFUSAL, reply.request);
         }
     }
     job.reply_with(reply);
@@ -273,9 +276,13 @@ fn queue_file<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outgoi
     queued
 }
 
-/// Queues constant words as the reply that is due, and the last one.
-fn send_words<S: Service>(connection: &mut Connection<'_, S>, words: &'static Words) -> bool {
-    send(connection, Outgoing::words(words))
+/// Queues constant words as the reply that is due, to this request, and the last one.
+fn send_words<S: Service>(
+    connection: &mut Connection<'_, S>,
+    words: &'static Words,
+    request: RequestMeta,
+) -> bool {
+    send(connection, Outgoing::words(words, request))
 }
 
 /// Gives the service what its worker has sent to its state on this thread.
@@ -313,7 +320,7 @@ pub(crate) fn send_job<S: Service>(
         let is_long = reply.is_long_stream();
         if is_long && !connection.lasts(&mut job) {
             recycle(connection, job);
-            return send_words(connection, REFUSAL);
+            return send_words(connection, REFUSAL, reply.request);
         }
         if is_long {
             stream_begins(connection);
@@ -322,7 +329,7 @@ pub(crate) fn send_job<S: Service>(
         if queue(connection, &mut reply).is_err() {
             connection.session.is_streaming = false;
             recycle(connection, job);
-            return send_words(connection, REFUSAL);
+            return send_words(connection, REFUSAL, reply.request);
         }
     }
     let has_chunk = job.chunk.is_some();
@@ -379,7 +386,7 @@ fn switch<S: Service>(
         false => Err(REFUSAL),
     };
     if let Err(words) = handed_over {
-        return send_words(connection, words);
+        return send_words(connection, words, reply.request);
     }
     let queued = queue(connection, &mut reply);
     debug_assert!(queued.is_ok(), "there is room for it");
@@ -424,8 +431,9 @@ pub(crate) fn keep_job<S: Service>(connection: &mut Connection<'_, S>, mut job: 
     let reply = if !connection.session.is_streaming || connection.lasts(&mut job) {
         QueuedReply::Job(job)
     } else {
+        let words = Outgoing::words(REFUSAL, job.request);
         recycle(connection, job);
-        QueuedReply::Here(Box::new(Outgoing::words(REFUSAL)))
+        QueuedReply::Here(Box::new(words))
     };
     let spares = &mut connection.thread.reorder_buffers;
     connection.session.keep(number, reply, spares);
@@ -469,7 +477,7 @@ fn queue<S: Service>(
     let appended = match std::mem::replace(&mut reply.head, OutgoingHead::QUEUED) {
         OutgoingHead::Queued { .. } => 0,
         OutgoingHead::Words(words) => {
-            connection.write_static(words.text.as_bytes());
+            connection.write_static(words.text_for(reply.request).as_bytes());
             0
         }
         OutgoingHead::Open(head) => queue_open(connection, reply, head),

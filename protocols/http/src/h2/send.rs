@@ -101,7 +101,7 @@ impl<S: Service> Stream<S> {
     pub(super) fn reply(&mut self, connection: &mut Link<'_, '_, S>, mut reply: Outgoing) {
         if let Some(pending) = reply.take_pending() {
             let Some(mut job) = connection.job() else {
-                return self.begin(connection, Outgoing::words(REFUSAL));
+                return self.begin(connection, Outgoing::words(REFUSAL, reply.request));
             };
             job.begin_deferred(self.flow.id, reply.request, pending);
             return self.defer(connection, job);
@@ -112,7 +112,7 @@ impl<S: Service> Stream<S> {
         if matches!(reply.body, Body::Reader(_)) {
             let Some(mut job) = connection.job() else {
                 // The handler has run and cannot run again: the client has to retry.
-                return self.begin(connection, Outgoing::words(REFUSAL));
+                return self.begin(connection, Outgoing::words(REFUSAL, reply.request));
             };
             job.begin_reply(self.flow.id, reply);
             return match job.state {
@@ -129,7 +129,7 @@ impl<S: Service> Stream<S> {
         };
         match is_charged {
             true => self.begin(connection, reply),
-            false => self.begin(connection, Outgoing::words(REFUSAL)),
+            false => self.begin(connection, Outgoing::words(REFUSAL, reply.request)),
         }
     }
 
@@ -152,7 +152,7 @@ impl<S: Service> Stream<S> {
         if !reply.is_begun() {
             if is_long && !connection.lasts(&mut job) {
                 write::recycle(connection, job);
-                return self.begin(connection, Outgoing::words(REFUSAL));
+                return self.begin(connection, Outgoing::words(REFUSAL, reply.request));
             }
             let head = std::mem::replace(&mut reply.head, OutgoingHead::QUEUED);
             let mut begun = Outgoing::new(reply.status, head, reply.request);

@@ -357,14 +357,18 @@ impl<S: Service> Stream<S> {
             return self.reset(connection, Code::Cancel);
         }
         self.drop_body(connection);
-        let request = RequestMeta {
+        let reply = refuse::fault_reply(connection, fault, self.meta());
+        self.reply(connection, reply);
+    }
+
+    /// What a reply of ours has to know of the request.
+    fn meta(&self) -> RequestMeta {
+        RequestMeta {
             is_head: self.is_head,
             spoken: Spoken::Http2,
             keep_alive: true,
             takes_trailers: false,
-        };
-        let reply = refuse::fault_reply(connection, fault, request);
-        self.reply(connection, reply);
+        }
     }
 
     /// The body is refused: what takes it answers that, or what would. False: there is none.
@@ -419,7 +423,7 @@ impl<S: Service> Stream<S> {
     /// There is no room for the request: its client may try again.
     pub(super) fn refuse(&mut self, connection: &mut Link<'_, '_, S>) {
         self.drop_body(connection);
-        self.reply(connection, Outgoing::words(REFUSAL));
+        self.reply(connection, Outgoing::words(REFUSAL, self.meta()));
     }
 
     /// The stream is over, or its connection: drops all, and writes the line of the access log.

@@ -94,10 +94,10 @@ impl Outgoing {
         }
     }
 
-    /// Constant words, after which the connection ends.
-    pub(crate) fn words(words: &'static Words) -> Self {
+    /// Constant words to this request, after which the connection ends.
+    pub(crate) fn words(words: &'static Words, request: RequestMeta) -> Self {
         let head = OutgoingHead::Words(words);
-        Self::new(words.status, head, RequestMeta::default())
+        Self::new(words.status, head, request.refused())
     }
 
     /// After it the connection is another protocol's, if there is one.
@@ -209,7 +209,7 @@ impl Outgoing {
     pub(crate) fn body_bytes(&self) -> usize {
         match &self.head {
             OutgoingHead::Queued { body_bytes } => *body_bytes,
-            OutgoingHead::Words(words) => words.body.len(),
+            OutgoingHead::Words(words) => words.body_for(self.request).len(),
             OutgoingHead::Bytes(_) | OutgoingHead::Open(_) => 0,
         }
     }

@@ -7,6 +7,7 @@
 #[cfg(feature = "http2")]
 use http::StatusCode;
 
+use crate::head::RequestMeta;
 #[cfg(feature = "http2")]
 use crate::head::Spoken;
 #[cfg(feature = "http2")]
@@ -24,9 +25,23 @@ pub(crate) struct Words {
     pub(crate) text: &'static str,
 }
 
-#[cfg(feature = "http2")]
 impl Words {
+    /// The body for this request: a reply to HEAD has none.
+    pub(crate) fn body_for(&self, request: RequestMeta) -> &'static str {
+        match request.is_head {
+            true => "",
+            false => self.body,
+        }
+    }
+
+    /// All of it over HTTP/1 for this request.
+    pub(crate) fn text_for(&self, request: RequestMeta) -> &'static str {
+        let left_out = self.body.len() - self.body_for(request).len();
+        &self.text[..self.text.len() - left_out]
+    }
+
     /// The head as a block.
+    #[cfg(feature = "http2")]
     pub(crate) fn put_block(&self, out: &mut Vec<u8>) {
         let status = StatusCode::from_u16(self.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -30,9 +30,8 @@ const NO_REQUEST: u32 = 0;
 /// A job waits for its response, or continues if that is there.
 pub(crate) fn wait<S: Service>(connection: &mut Connection<'_, S>, mut job: Job<Http<S>>) {
     if !connection.lasts(&mut job) {
-        let number = job.number;
+        let (number, words) = (job.number, Outgoing::words(REFUSAL, job.request));
         write::recycle(connection, job);
-        let words = Outgoing::words(REFUSAL);
         keep(connection, number, QueuedReply::Here(Box::new(words)));
         return write::deliver_due(connection);
     }

@@ -23,6 +23,7 @@ mod h2_held_back;
 mod h2_memory;
 mod h2_priorities;
 mod h2_rules;
+mod head_refused;
 mod hosts;
 mod late;
 mod layers;
