@@ -1,6 +1,8 @@
 //! Trailers of requests and of replies, over both versions, wherever a body comes from or goes to.
 
 use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use bytes::Bytes;
 use flatpath::DriverChoice;
@@ -9,7 +11,7 @@ use flatpath_http::{
     Answer, Body, Deferred, Http, Limits, Methods, Next, Request, Response, Router, Service,
     Trailers, Upload, routing,
 };
-use flatpath_test::{Conditions, TestServer, each_seed};
+use flatpath_test::{ClientState, Conditions, TestServer, each_seed};
 use flatpath_testkit::Client;
 
 use crate::h2_client::Peer;
@@ -61,8 +63,41 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
 
+/// Work that is done step by step, until a step says that it was the last one.
+type Steps = Box<dyn FnMut() -> bool + Send>;
+
+/// Where responses are made that come later.
+#[derive(Clone)]
+enum Elsewhere {
+    /// In threads.
+    Threads,
+    /// In the test, whose simulated time does not wait for threads.
+    Here(Arc<Mutex<Vec<Steps>>>),
+}
+
+impl Elsewhere {
+    fn here() -> Self {
+        Self::Here(Arc::default())
+    }
+
+    fn act(&self, mut steps: impl FnMut() -> bool + Send + 'static) {
+        match self {
+            Self::Threads => drop(thread::spawn(move || while !steps() {})),
+            Self::Here(all) => all.lock().expect("no panic").push(Box::new(steps)),
+        }
+    }
+
+    /// One step of each work.
+    fn step(&self) {
+        if let Self::Here(all) = self {
+            all.lock().expect("no panic").retain_mut(|steps| !steps());
+        }
+    }
+}
+
 /// What replies in each way that there is, of this many bytes.
-fn replies(bytes: usize, place: fn(Methods) -> Methods) -> Router {
+fn replies(bytes: usize, place: fn(Methods) -> Methods, elsewhere: &Elsewhere) -> Router {
+    let (feeds, defers) = (elsewhere.clone(), elsewhere.clone());
     let known = move |body: Body| Trailers(sum(bytes)).after(body);
     let late = move |body: Body| {
         let (end, trailers) = Trailers::later([SUM]);
@@ -74,19 +109,27 @@ fn replies(bytes: usize, place: fn(Methods) -> Methods) -> Router {
     let fed = move || {
         let (sender, body) = Body::channel(1 << 20);
         let (end, trailers) = Trailers::later([SUM]);
-        std::thread::spawn(move || {
+        let (mut left, mut open) = (pattern(bytes), Some((sender, end)));
+        feeds.act(move || {
+            let Some((sender, _)) = open.as_ref().filter(|_| !left.is_empty()) else {
+                // Both are dropped, which ends the body.
+                let ends = open.take();
+                ends.into_iter().for_each(|(_, end)| end.set(sum(bytes)));
+                return true;
+            };
+            let piece = left.drain(..left.len().min(1000)).collect::<Vec<_>>();
             // Until its client is gone.
-            let sent = pattern(bytes);
-            let sent = sent
-                .chunks(1000)
-                .try_for_each(|it| sender.send(it.to_vec()));
-            sent.map(|()| end.set(sum(bytes)))
+            sender.send(piece).is_err()
         });
         trailers.after(body)
     };
     let deferred = move || {
         let (responder, deferred) = Deferred::new();
-        std::thread::spawn(move || responder.send(known(pattern(bytes).into())));
+        let mut responder = Some(responder);
+        defers.act(move || {
+            let response = known(pattern(bytes).into());
+            responder.take().is_none_or(|it| it.send(response).is_ok())
+        });
         deferred
     };
     Router::new()
@@ -113,7 +156,7 @@ fn service() -> Http<impl Service> {
         .route("/layered", routing::post(handle).layer(around))
         .route("/streamed", routing::put(upload).streamed())
         .route("/around", routing::put(upload).layer(around).streamed())
-        .merge(replies(3000, pooled));
+        .merge(replies(3000, pooled, &Elsewhere::Threads));
     Http::service(router)
 }
 
@@ -201,18 +244,27 @@ fn sim_trailers_of_a_stream_reach_what_takes_it() {
 const PATHS: [&str; 5] = ["/bytes", "/sized", "/reader", "/fed", "/deferred"];
 const PLACES: [fn(Methods) -> Methods; 2] = [pooled, Methods::inline];
 
+/// Each way to reply, on a worker and on the network thread.
+fn in_each_place() -> impl Iterator<Item = (fn(Methods) -> Methods, &'static str)> {
+    let of = |place| PATHS.map(|path| (place, path));
+    PLACES.into_iter().flat_map(of)
+}
+
 #[test]
 fn sim_replies_of_every_kind_end_with_their_trailers_over_streams() {
     each_seed(SEEDS, |seed| {
         for bytes in [0, 1, 3000, 200_000] {
-            for (place, path) in PLACES
-                .iter()
-                .flat_map(|place| PATHS.map(|path| (place, path)))
-            {
-                let router = replies(bytes, *place);
+            for (place, path) in in_each_place() {
+                let elsewhere = Elsewhere::here();
+                let router = replies(bytes, place, &elsewhere);
                 let mut server = TestServer::new(Conditions::rough(seed), Http::service(router));
                 let mut peer = Peer::new(&mut server);
-                let reply = peer.fetch(&mut server, path);
+                let asked = peer.get(path);
+                peer.until(&mut server, |peer| {
+                    elsewhere.step();
+                    peer.reply(asked).end.is_some()
+                });
+                let reply = peer.reply(asked);
                 assert_eq!(reply.end, Some(Ok(())), "{path} {bytes}");
                 assert!(reply.body == pattern(bytes), "{path} {bytes}");
                 assert_eq!(reply.trailers, sum(bytes), "{path} {bytes}");
@@ -258,11 +310,9 @@ fn parted(reply: &[u8]) -> (String, &[u8]) {
 fn sim_replies_of_every_kind_end_with_their_trailers_in_chunks() {
     each_seed(SEEDS, |seed| {
         for bytes in [0, 1, 3000, 200_000] {
-            for (place, path) in PLACES
-                .iter()
-                .flat_map(|place| PATHS.map(|path| (place, path)))
-            {
-                let router = replies(bytes, *place);
+            for (place, path) in in_each_place() {
+                let elsewhere = Elsewhere::here();
+                let router = replies(bytes, place, &elsewhere);
                 let mut server = TestServer::new(Conditions::rough(seed), Http::service(router));
                 let client = server.connect();
                 let ask = |more: &str| {
@@ -272,7 +322,13 @@ fn sim_replies_of_every_kind_end_with_their_trailers_in_chunks() {
                 // The next reply is where it belongs.
                 ask("TE: deflate;q=0.5, Trailers\r\n");
                 ask("Connection: close\r\n");
-                let both = server.read_to_end(&client);
+                let mut both = Vec::new();
+                server.run_until(|| {
+                    elsewhere.step();
+                    both.extend(client.read());
+                    client.state() != ClientState::Open
+                });
+                both.extend(client.read());
                 let (head, rest) = parted(&both);
                 assert!(head.contains("\r\nTrailer: x-sum\r\n"), "{head}");
                 let (data, rest) = dechunked(rest);
@@ -293,7 +349,7 @@ fn sim_replies_of_every_kind_end_with_their_trailers_in_chunks() {
 #[test]
 fn clients_without_use_for_trailers_get_none() {
     let last = |request: &str| {
-        let service = Http::service(replies(10, pooled));
+        let service = Http::service(replies(10, pooled, &Elsewhere::here()));
         let mut server = TestServer::new(Conditions::calm(1), service);
         let client = server.connect();
         client.write(request.as_bytes());
@@ -307,7 +363,10 @@ fn clients_without_use_for_trailers_get_none() {
     ] {
         assert!(!last(request).contains("X-Sum"), "{request}");
     }
-    let mut server = TestServer::new(Conditions::calm(1), Http::service(replies(10, pooled)));
+    let mut server = TestServer::new(
+        Conditions::calm(1),
+        Http::service(replies(10, pooled, &Elsewhere::here())),
+    );
     let mut peer = Peer::new(&mut server);
     let asked = Asked::head("http://h/bytes").body(()).expect("a request");
     let index = peer.ask(asked, None);
