@@ -136,11 +136,8 @@ impl Uring {
         let waker = Waker::new().map_err(|errno| Refusal::of("making an eventfd", errno))?;
         let mut buffers = Vec::new();
         let mut first = 0;
-        let mut shares = None;
         for (region_id, mut region) in (0..).zip(config.all_regions()) {
-            if region.small_receives == SmallReceives::SharePages
-                && !*shares.get_or_insert_with(pages_are_shared)
-            {
+            if region.small_receives == SmallReceives::SharePages && !SHARED_PAGES.works() {
                 region.small_receives = SmallReceives::TakePages;
             }
             buffers.push(BufferRing::new(
@@ -158,7 +155,7 @@ impl Uring {
             recv_intos: ManuallyDrop::default(),
             datagrams: ManuallyDrop::default(),
             single_datagrams: false,
-            single_receives: !*PAUSES.get_or_init(receives_pause),
+            single_receives: !PAUSING_RECEIVES.works(),
             polls: PollTable::default(),
             shared_accepts: SharedAcceptTable::default(),
             sockets: SocketTable::default(),
@@ -167,7 +164,7 @@ impl Uring {
             task_run,
             stopping: false,
             outstanding: 0,
-            silence: *SILENCE.get_or_init(sends_are_silent),
+            silence: SILENT_SENDS.works(),
             silent: Vec::new(),
             hurried: false,
             unasked: Vec::new(),
@@ -270,38 +267,50 @@ impl Uring {
     }
 }
 
-/// Whether receives can share pages here; logs it if not.
-fn pages_are_shared() -> bool {
-    let tried = receives_share_pages();
-    if let Err(error) = &tried {
-        let refusal = Refusal::of_error("receiving several times into a page", error);
-        log::info!("each receive takes a page, as they cannot share one: {refusal}");
-    }
-    tried.is_ok()
+/// Something that not every kernel does, and that is done without.
+struct Optional {
+    /// Whether it works here, once that was tried in this process.
+    works: OnceLock<bool>,
+    name: &'static str,
+    attempt: fn() -> io::Result<()>,
+    /// What is used instead.
+    instead: &'static str,
 }
 
-/// Whether sends can complete in silence here, tried once in a process.
-static SILENCE: OnceLock<bool> = OnceLock::new();
+static SHARED_PAGES: Optional = Optional {
+    works: OnceLock::new(),
+    name: "receiving several times into a page",
+    attempt: receives_share_pages,
+    instead: "each receive takes a page, as they cannot share one",
+};
 
-fn sends_are_silent() -> bool {
-    let tried = silent_send();
-    if let Err(error) = &tried {
-        let refusal = Refusal::of_error("sends that complete in silence", error);
-        log::info!("send batching is unavailable: {refusal}");
+static SILENT_SENDS: Optional = Optional {
+    works: OnceLock::new(),
+    name: "sends that complete in silence",
+    attempt: silent_send,
+    instead: "send batching is unavailable",
+};
+
+/// Of what comes fast such a receive leaves a part to later turns.
+static PAUSING_RECEIVES: Optional = Optional {
+    works: OnceLock::new(),
+    name: "a receive of many pieces that pauses",
+    attempt: pausing_receive,
+    instead: "each receive brings one piece",
+};
+
+impl Optional {
+    /// Whether it works here. Tried at the first call, which logs what is used instead.
+    fn works(&self) -> bool {
+        *self.works.get_or_init(|| {
+            let tried = (self.attempt)();
+            if let Err(error) = &tried {
+                let refusal = Refusal::of_error(self.name, error);
+                log::info!("{}: {refusal}", self.instead);
+            }
+            tried.is_ok()
+        })
     }
-    tried.is_ok()
-}
-
-/// Whether a receive of many pieces leaves what comes fast to later turns; tried once in a process.
-static PAUSES: OnceLock<bool> = OnceLock::new();
-
-fn receives_pause() -> bool {
-    let tried = pausing_receive();
-    if let Err(error) = &tried {
-        let refusal = Refusal::of_error("a receive of many pieces that pauses", error);
-        log::info!("each receive brings one piece: {refusal}");
-    }
-    tried.is_ok()
 }
 
 impl Driver for Uring {
