@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, RawFd};
 
-use super::Epoll;
 use super::table::{Interest, Send, socket_of};
+use super::{EVENTS_MAX, Epoll};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::AfterSend;
 use crate::segment::SendList;
@@ -11,6 +11,10 @@ use crate::socket::{Mode, Socket};
 
 /// Writes to one connection in one turn, so that the others get theirs.
 const WRITES_PER_TURN_MAX: usize = 16;
+
+/// Ended sends that are kept for the next ones: as many as the events of one wait can start, which
+/// end in the next one where sockets have room. Those of a crowd of slow clients are freed.
+const SPARE_SENDS_MAX: usize = EVENTS_MAX;
 
 impl Epoll {
     pub(super) fn start_send(
@@ -66,7 +70,8 @@ impl Epoll {
                     self.counters.short_sends += u64::from(more);
                     if !more {
                         self.resting += usize::from(send.after == AfterSend::Rest);
-                        self.spare_sends.extend(entry.send.take());
+                        let ended = entry.send.take();
+                        self.keep_spare(ended);
                     }
                     if closed {
                         self.close_descriptor(descriptor);
@@ -84,9 +89,30 @@ impl Epoll {
         }
     }
 
+    fn keep_spare(&mut self, ended: Option<Box<Send>>) {
+        if self.spare_sends.len() < SPARE_SENDS_MAX {
+            self.spare_sends.extend(ended);
+        }
+    }
+
     /// Ends the send of a socket, if it has one.
     pub(super) fn fail_send(&mut self, descriptor: RawFd, errno: Errno) -> Option<Completion> {
         let send = self.entry_of(descriptor).send.take()?;
         Some(Completion::last(send.user_data, Outcome::Failed(errno)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DriverConfig;
+
+    #[test]
+    fn a_crowd_of_sends_leaves_a_bounded_number_of_spares() {
+        let mut epoll = Epoll::new(&DriverConfig::default()).expect("a driver");
+        for _ in 0..2 * SPARE_SENDS_MAX {
+            epoll.keep_spare(Some(Box::new(Send::new())));
+        }
+        assert_eq!(epoll.spare_sends.len(), SPARE_SENDS_MAX);
     }
 }
