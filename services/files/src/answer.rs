@@ -250,17 +250,18 @@ impl Answerer<'_> {
                 .directory(visit, &path, target.query(), &opened)
                 .map(Made::Other),
             Ok(Found::Elsewhere(path, form)) => Ok(Made::Other(elsewhere(request, &path, form))),
-            Err(FilesError::NotFound) if visit.has_fallback() => {
-                let (path, opened) = self.fallback(visit)?;
+            Err(FilesError::NotFound) => {
+                let Some(file) = visit.fallback() else {
+                    visit.is_absent = true;
+                    return Err(FilesError::NotFound);
+                };
+                let (path, opened) = self.fallback(visit, &file)?;
                 // Clients could make up names until nothing else is in the cache.
                 visit.is_checkable = false;
                 visit.extent = Extent::NotKept;
                 self.file(visit, &path, opened).map(Made::File)
             }
-            Err(error) => {
-                visit.is_absent = matches!(error, FilesError::NotFound);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 

@@ -86,14 +86,12 @@ impl Answerer<'_> {
             .ok_or(FilesError::NotFound)
     }
 
-    /// Where a fallback leads to, if there is one for the path that was asked for, and it is not a
-    /// page where the client wants something else.
-    pub(crate) fn fallback(&self, visit: &mut Visit<'_>) -> Result<(Vec<u8>, Opened), FilesError> {
-        let hit = visit
-            .rules
-            .falling_back(&visit.address)
-            .ok_or(FilesError::NotFound)?;
-        let file = led_to(&visit.address, &hit).ok_or(FilesError::NotFound)?;
+    /// The file that a fallback leads to, unless it is a page and the client wants something else.
+    pub(crate) fn fallback(
+        &self,
+        visit: &mut Visit<'_>,
+        file: &str,
+    ) -> Result<(Vec<u8>, Opened), FilesError> {
         let target = Target::parse(file.as_bytes(), self.hidden);
         let target = target.map_err(|_| FilesError::NotFound)?;
         match self.named(&target, &mut Vec::new())? {

@@ -8,7 +8,7 @@ use crate::freshness::Observation;
 use crate::listing;
 use crate::responses::{status_text, with};
 use crate::root::Opened;
-use crate::rules::{Changes, Extent, Held, InForce};
+use crate::rules::{Changes, Extent, Held, InForce, led_to};
 use crate::target::{Hidden, PathForm, Target};
 use crate::writing::{public_address, raw_target};
 
@@ -103,9 +103,11 @@ impl<'r> Visit<'r> {
         }
     }
 
-    /// Whether a rule says what is served where nothing is found.
-    pub(crate) fn has_fallback(&self) -> bool {
-        self.has_rules && self.rules.falling_back(&self.address).is_some()
+    /// What a rule has served where nothing is found, if one does.
+    pub(crate) fn fallback(&self) -> Option<String> {
+        let rules = self.has_rules.then_some(&self.rules)?;
+        let hit = rules.falling_back(&self.address)?;
+        led_to(&self.address, &hit)
     }
 
     /// The response of a rule that redirects the path that was asked for.
