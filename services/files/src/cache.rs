@@ -56,14 +56,28 @@ pub(crate) struct NewEntry {
 pub(crate) struct Prebuilt {
     /// The head of the 200, or of the 404.
     pub(crate) found: PrebuiltHead,
-    /// The head of the 304.
-    pub(crate) not_modified: PrebuiltHead,
     pub(crate) content: Content,
     pub(crate) parts: Parts,
     /// `None`: nothing is there. Neither conditions nor ranges are looked at then (RFC 9110,
     /// 13.2.1 and 14.2).
-    pub(crate) validators: Option<Validators>,
+    pub(crate) conditional: Option<Conditional>,
     pub(crate) checks: Box<[FreshnessCheck]>,
+}
+
+/// What conditions are compared with, and the answer to those that do not hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditional {
+    pub(crate) validators: Validators,
+    /// The head of the 304.
+    pub(crate) not_modified: PrebuiltHead,
+}
+
+impl Conditional {
+    /// What it takes on the heap.
+    fn bytes(&self) -> usize {
+        let tag = self.validators.tag.as_ref();
+        self.not_modified.bytes() + tag.map_or(0, HeaderValue::len)
+    }
 }
 
 /// How much is kept, and for how long.
@@ -131,10 +145,8 @@ impl Weighter<Key, Rc<Entry>> for ByBytes {
     fn weight(&self, key: &Key, entry: &Rc<Entry>) -> u64 {
         let answer = &entry.answer;
         let paths: usize = answer.checks.iter().map(FreshnessCheck::path_bytes).sum();
-        let tag = answer.validators.as_ref().and_then(|it| it.tag.as_ref());
-        let tag = tag.map_or(0, HeaderValue::len);
-        let heads = answer.found.bytes() + answer.not_modified.bytes();
-        let lists = heads + answer.content.weight() + tag + paths;
+        let conditional = answer.conditional.as_ref().map_or(0, Conditional::bytes);
+        let lists = answer.found.bytes() + conditional + answer.content.weight() + paths;
         let fixed = size_of::<Entry>() + size_of::<(Key, Rc<Entry>)>();
         let bytes = fixed + size_of_val(&*answer.checks) + key.target.len() + lists;
         self.bytes_min.max(bytes as u64)
@@ -201,7 +213,7 @@ impl Cache {
 
     /// The entries that an answer is of.
     fn of(&mut self, answer: &Prebuilt) -> &mut Entries {
-        match answer.validators {
+        match answer.conditional {
             Some(_) => &mut self.files,
             None => &mut self.absent,
         }
@@ -289,12 +301,14 @@ mod tests {
                 preference: AcceptEncoding::PLAIN,
                 answer: Prebuilt {
                     found: head(StatusCode::OK),
-                    not_modified: head(StatusCode::NOT_MODIFIED),
                     content: Content::Bytes(Bytes::copy_from_slice(body.as_bytes())),
                     parts: Parts::All,
-                    validators: Some(Validators {
-                        tag: None,
-                        modified: Modified::Unknown,
+                    conditional: Some(Conditional {
+                        validators: Validators {
+                            tag: None,
+                            modified: Modified::Unknown,
+                        },
+                        not_modified: head(StatusCode::NOT_MODIFIED),
                     }),
                     checks: FreshnessCheck::of_observations(&self.root, &observations)
                         .expect("they hold"),

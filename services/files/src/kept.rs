@@ -24,7 +24,7 @@ use flatpath_http::{Disposition, FileBody, Head, KnownHeader, PrebuiltHead, Repl
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::cache::Prebuilt;
+use crate::cache::{Conditional, Prebuilt};
 use crate::conditional::Verdict;
 use crate::content::{Multipart, fresh_boundary, slice};
 use crate::limits::CACHE_FILE_BYTES_MAX;
@@ -142,6 +142,14 @@ impl Content {
     }
 }
 
+/// What the conditions of a request come to for an answer that is kept.
+pub(crate) enum Evaluated<'a> {
+    Proceed,
+    /// The head of the 304.
+    NotModified(&'a PrebuiltHead),
+    PreconditionFailed,
+}
+
 impl Prebuilt {
     /// Answers with all of it.
     #[inline]
@@ -159,17 +167,21 @@ impl Prebuilt {
 
     /// What the conditions of a request come to.
     #[cold]
-    pub(crate) fn evaluate(&self, head: &Head<'_>) -> Verdict {
-        match &self.validators {
-            Some(validators) => validators.evaluate(head),
-            None => Verdict::Proceed,
+    pub(crate) fn evaluate(&self, head: &Head<'_>) -> Evaluated<'_> {
+        let Some(conditional) = &self.conditional else {
+            return Evaluated::Proceed;
+        };
+        match conditional.validators.evaluate(head) {
+            Verdict::Proceed => Evaluated::Proceed,
+            Verdict::NotModified => Evaluated::NotModified(&conditional.not_modified),
+            Verdict::PreconditionFailed => Evaluated::PreconditionFailed,
         }
     }
 
     /// Answers with what a `Range` asks for.
     #[cold]
     pub(crate) fn send_part(&self, head: &Head<'_>, reply: &mut Reply<'_>) -> Disposition<'static> {
-        let Some(validators) = &self.validators else {
+        let Some(Conditional { validators, .. }) = &self.conditional else {
             return self.send(head, reply);
         };
         if self.parts == Parts::None {

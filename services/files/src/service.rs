@@ -23,10 +23,10 @@ use crate::archive::Archives;
 use crate::asker::Asker;
 use crate::cache::{self, Cache, CacheLimits, NewEntry};
 use crate::compress::Compressor;
-use crate::conditional::{EntityTags, Verdict};
+use crate::conditional::EntityTags;
 use crate::freshness::{LookupStart, Moment};
 use crate::homes::{Home, Homes, KeptHome, Stay};
-use crate::kept::asks_part;
+use crate::kept::{Evaluated, asks_part};
 use crate::limits::CACHE_TARGET_BYTES_MAX;
 use crate::listing::Listing;
 use crate::mount_limits::MountLimits;
@@ -442,16 +442,18 @@ impl Service for Files {
                 false => self.tried_if_told(home.get().as_deref(), head),
             };
         };
-        let verdict = match is_conditional(head) {
+        let evaluated = match is_conditional(head) {
             true => answer.evaluate(head),
-            false => Verdict::Proceed,
+            false => Evaluated::Proceed,
         };
-        match verdict {
-            Verdict::Proceed if is_part => answer.send_part(head, reply),
-            Verdict::Proceed => answer.send(head, reply),
-            Verdict::NotModified => reply.prebuilt(&answer.not_modified, &bytes::Bytes::new()),
-            Verdict::PreconditionFailed if is_part => Disposition::Pooled,
-            Verdict::PreconditionFailed => self.tried_if_told(home.get().as_deref(), head),
+        match evaluated {
+            Evaluated::Proceed if is_part => answer.send_part(head, reply),
+            Evaluated::Proceed => answer.send(head, reply),
+            Evaluated::NotModified(not_modified) => {
+                reply.prebuilt(not_modified, &bytes::Bytes::new())
+            }
+            Evaluated::PreconditionFailed if is_part => Disposition::Pooled,
+            Evaluated::PreconditionFailed => self.tried_if_told(home.get().as_deref(), head),
         }
     }
 
@@ -490,9 +492,9 @@ impl Service for Files {
             return reply.response(response);
         };
         // The same bytes as the response's, which need not be put together again.
-        let answered = match response.status() {
-            StatusCode::NOT_MODIFIED => {
-                reply.prebuilt(&entry.answer.not_modified, &bytes::Bytes::new())
+        let answered = match (response.status(), &entry.answer.conditional) {
+            (StatusCode::NOT_MODIFIED, Some(conditional)) => {
+                reply.prebuilt(&conditional.not_modified, &bytes::Bytes::new())
             }
             _ => entry.answer.send(head, reply),
         };

@@ -10,7 +10,7 @@ use http::header::HeaderMap;
 
 use super::heads::kept_headers;
 use super::{Answerer, Asked, Chosen};
-use crate::cache::{NewEntry, Prebuilt};
+use crate::cache::{Conditional, NewEntry, Prebuilt};
 use crate::conditional::Validators;
 use crate::freshness::{FreshnessCheck, Lookup, Observation};
 use crate::kept::{Content, Parts};
@@ -91,11 +91,9 @@ impl Answerer<'_> {
             preference: self.asked(visit).preference,
             answer: Prebuilt {
                 found: PrebuiltHead::new(response.status(), headers, Some(page.len() as u64)),
-                // It has no conditions.
-                not_modified: PrebuiltHead::new(StatusCode::NOT_MODIFIED, [], None),
                 content: Content::Bytes(Bytes::from_static(page)),
                 parts: Parts::None,
-                validators: None,
+                conditional: None,
                 checks,
             },
             lookup: Lookup {
@@ -149,17 +147,19 @@ impl Answerer<'_> {
             preference: asked.preference,
             answer: Prebuilt {
                 found: PrebuiltHead::new(StatusCode::OK, headers, Some(content.bytes())),
-                not_modified: PrebuiltHead::new(
-                    StatusCode::NOT_MODIFIED,
-                    kept_headers(headers),
-                    None,
-                ),
                 content,
                 parts: match asked.visit.has_rules {
                     true => Parts::Own,
                     false => Parts::All,
                 },
-                validators: Some(validators),
+                conditional: Some(Conditional {
+                    validators,
+                    not_modified: PrebuiltHead::new(
+                        StatusCode::NOT_MODIFIED,
+                        kept_headers(headers),
+                        None,
+                    ),
+                }),
                 checks,
             },
             lookup: Lookup {
