@@ -5,7 +5,9 @@
 //! has arrived on the connection must not wait for it.
 //!
 //! Data is charged as it arrives, or stays in the input; the windows are opened anew
-//! for what was taken, but for an upload whose worker is busy: then its client has to wait.
+//! for what was taken, but for an upload whose worker is busy: then its client has to wait. So
+//! `take_data` and `gather` are others than those of HTTP/1 (`upload`): there a decoder says where
+//! the end is and data stays in the pages that it came in, here frames are copied and windows kept.
 
 use std::collections::VecDeque;
 
