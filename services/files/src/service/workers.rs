@@ -7,7 +7,7 @@ use flatpath::blocking::{BlockingLimit, Entry, Permit};
 use flatpath::descriptors::DescriptorHold;
 use flatpath::memory::{Payload, Piped};
 use flatpath_http::{Request, Response, Sink, UploadDecision, WorkerScope};
-use http::Method;
+use http::{HeaderMap, Method};
 
 use super::Files;
 use crate::answer::Answerer;
@@ -266,6 +266,10 @@ impl Sink for CountedSink {
         self.within(scope, |sink, scope| sink.write_piped(piped, scope))
     }
 
+    fn trailers(&mut self, trailers: HeaderMap) {
+        self.sink.trailers(trailers);
+    }
+
     fn keeps_parts(&self) -> bool {
         self.sink.keeps_parts()
     }
@@ -279,6 +283,10 @@ impl Sink for CountedSink {
     fn refused(self: Box<Self>, response: Response) -> Response {
         self.sink.refused(response)
     }
+
+    fn abandoned(self: Box<Self>) {
+        self.sink.abandoned();
+    }
 }
 
 #[cfg(test)]
@@ -286,6 +294,8 @@ mod tests {
     use flatpath::descriptors::DescriptorBudget;
     use flatpath_http::{Disposition, Head, Http, Reply, Service, Turn};
     use flatpath_test::{Conditions, Requests, TestServer};
+    use http::HeaderValue;
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -326,6 +336,51 @@ mod tests {
             };
             Box::new(sink).finish(scope)
         }
+    }
+
+    /// Says what it was told of its body.
+    struct Told(Arc<Mutex<Vec<String>>>);
+
+    impl Told {
+        fn note(&self, what: String) {
+            self.0.lock().expect("no panic").push(what);
+        }
+    }
+
+    impl Sink for Told {
+        fn write(&mut self, _: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+            Ok(())
+        }
+
+        fn trailers(&mut self, trailers: HeaderMap) {
+            self.note(format!("{trailers:?}"));
+        }
+
+        fn finish(self: Box<Self>, _: &mut WorkerScope<'_>) -> Response {
+            Response::default()
+        }
+
+        fn abandoned(self: Box<Self>) {
+            self.note("abandoned".into());
+        }
+    }
+
+    #[test]
+    fn a_counted_sink_passes_on_what_comes_beside_the_body() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let budget = DescriptorBudget::default();
+        let descriptors = flatpath::descriptors::ConnectionDescriptors::from(&budget);
+        let mut sink = Box::new(CountedSink {
+            sink: Box::new(Told(Arc::clone(&told))),
+            versions: Versions::new(),
+            limit: None,
+            _hold: descriptors.hold(1).expect("one is left"),
+        });
+        let trailers = [(http::header::DATE, HeaderValue::from_static("x"))];
+        sink.trailers(HeaderMap::from_iter(trailers));
+        sink.abandoned();
+        let told = told.lock().expect("no panic");
+        assert_eq!(**told, [r#"{"date": "x"}"#, "abandoned"]);
     }
 
     /// Counted before, an observation of the old file could be made after it, and trusted.
