@@ -220,11 +220,12 @@ impl<S: Service> Stream<S> {
             return self.reset(connection, Code::NoError);
         }
         match self.phase {
-            Phase::Body => self.fault(connection, Fault::BodyTimeout),
-            Phase::Push => self.keep_alive(),
+            // Its phases are its own.
             phase if self.tunneled.is_some() && !self.is_blocked() => {
                 self.call_tunnel(connection, |tunnel, stream| tunnel.expired(stream, phase));
             }
+            Phase::Body => self.fault(connection, Fault::BodyTimeout),
+            Phase::Push => self.keep_alive(),
             // It opens no window.
             _ => self.reset(connection, Code::Cancel),
         }

@@ -156,8 +156,9 @@ struct Lines {
     written: Condvar,
 }
 
+/// The lines of an access log.
 #[derive(Clone, Default)]
-struct Kept(Arc<Lines>);
+pub(crate) struct Kept(Arc<Lines>);
 
 impl LogSink for Kept {
     fn open(&self) -> Box<dyn LogOutput> {
@@ -182,7 +183,7 @@ impl LogOutput for Kept {
 
 impl Kept {
     /// The only line since the last call: its log, and what it says of request and reply.
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let lines = self.0.lines.lock().expect("no panic");
         let limit = Duration::from_secs(60);
         let waited = self

@@ -1,6 +1,6 @@
 //! The protocol in a real server, on every driver: what clients get, byte for byte.
 
-mod admission;
+pub(crate) mod admission;
 mod alike;
 mod bodies;
 mod deadlines;
