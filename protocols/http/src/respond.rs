@@ -25,7 +25,7 @@ use crate::message::Body;
 use crate::respond::encode::{HeadOut, ReplyFraming};
 use crate::respond::sink::Sink;
 use crate::takeover::upgrade;
-use crate::trailers::Trailing;
+use crate::trailers::LateTrailers;
 
 /// What follows a head that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) fn head(
         Body::Channel(_) => stated_length(parts),
         body => body.length(),
     };
-    let trailing = Trailing::of(parts, request).filter(|_| may_have_body(status));
+    let trailing = LateTrailers::of(parts, request).filter(|_| may_have_body(status));
     let framing = match (status, length) {
         (StatusCode::NO_CONTENT | StatusCode::SWITCHING_PROTOCOLS, _) => None,
         // RFC 9110 8.6 lets a 304 state the length that a 200 would have.

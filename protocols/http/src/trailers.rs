@@ -67,8 +67,11 @@ pub struct Trailers(pub HeaderMap);
 impl Trailers {
     /// A response with these after its body.
     pub fn after(self, response: impl IntoResponse) -> Response {
-        let names = self.0.keys().cloned().collect();
-        put(response.into_response(), names, Source::Known(self.0))
+        let known = LateTrailers {
+            names: self.0.keys().cloned().collect(),
+            place: Arc::new(OnceLock::from(self.0)),
+        };
+        known.after(response)
     }
 
     /// Trailers that are known when the body is: of one that is read or fed while it is sent, what
@@ -158,9 +161,12 @@ impl<S> FromRequestParts<S> for Trailers {
     }
 }
 
-/// Trailers of a response that are set while it is sent: see [`Trailers::later`].
-#[derive(Debug)]
+/// Trailers of a response that may be set while it is sent: see [`Trailers::later`]. A response
+/// with trailers has them as an extension of this type: a layer that makes a body of another one's
+/// can take them out, and put its own there.
+#[derive(Clone, Debug)]
 pub struct LateTrailers {
+    /// What the head says of them.
     names: Vec<HeaderName>,
     place: Arc<OnceLock<HeaderMap>>,
 }
@@ -168,48 +174,23 @@ pub struct LateTrailers {
 impl LateTrailers {
     /// A response with these after its body.
     pub fn after(self, response: impl IntoResponse) -> Response {
-        put(
-            response.into_response(),
-            self.names,
-            Source::Late(self.place),
-        )
+        let mut response = response.into_response();
+        response.extensions_mut().insert(self);
+        response
     }
-}
 
-/// Sets the trailers of a response that is sent: see [`Trailers::later`]. Dropped before, there are
-/// none.
-#[derive(Debug)]
-pub struct TrailersEnd(Arc<OnceLock<HeaderMap>>);
-
-impl TrailersEnd {
-    /// These are the trailers, if the body has not ended before.
-    pub fn set(self, trailers: HeaderMap) {
-        // There is one end, and this takes it.
-        drop(self.0.set(trailers));
+    /// Those that the head of the response names.
+    #[must_use]
+    pub fn names(&self) -> &[HeaderName] {
+        &self.names
     }
-}
 
-/// The trailers of a reply, from its response to its end.
-#[derive(Clone, Debug)]
-pub(crate) struct Trailing {
-    /// What the head says of them.
-    names: Vec<HeaderName>,
-    source: Source,
-}
+    /// The trailers, if they are set: all that will come of them once the body has ended.
+    #[must_use]
+    pub fn known(&self) -> Option<&HeaderMap> {
+        self.place.get()
+    }
 
-#[derive(Clone, Debug)]
-enum Source {
-    Known(HeaderMap),
-    Late(Arc<OnceLock<HeaderMap>>),
-}
-
-fn put(mut response: Response, names: Vec<HeaderName>, source: Source) -> Response {
-    let trailing = Trailing { names, source };
-    response.extensions_mut().insert(trailing);
-    response
-}
-
-impl Trailing {
     /// Those of a response, if the client of this request gets them.
     pub(crate) fn of(parts: &Parts, request: RequestMeta) -> Option<&Self> {
         parts.extensions.get().filter(|_| request.takes_trailers)
@@ -226,11 +207,7 @@ impl Trailing {
 
     /// Now that the body is sent: what comes after it.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-        let fields = match &self.source {
-            Source::Known(fields) => Some(fields),
-            Source::Late(place) => place.get(),
-        };
-        let fields = fields.into_iter().flatten();
+        let fields = self.known().into_iter().flatten();
         fields.filter(|(name, _)| may_trail(name))
     }
 
@@ -242,6 +219,19 @@ impl Trailing {
         }
         end.extend_from_slice(b"\r\n");
         end
+    }
+}
+
+/// Sets the trailers of a response that is sent: see [`Trailers::later`]. Dropped before, there are
+/// none.
+#[derive(Debug)]
+pub struct TrailersEnd(Arc<OnceLock<HeaderMap>>);
+
+impl TrailersEnd {
+    /// These are the trailers, if the body has not ended before.
+    pub fn set(self, trailers: HeaderMap) {
+        // There is one end, and this takes it.
+        drop(self.0.set(trailers));
     }
 }
 
@@ -390,8 +380,8 @@ mod tests {
             takes_trailers: true,
             ..RequestMeta::default()
         };
-        assert!(Trailing::of(&parts, RequestMeta::default()).is_none());
-        let trailing = Trailing::of(&parts, takes).expect("its client takes them");
+        assert!(LateTrailers::of(&parts, RequestMeta::default()).is_none());
+        let trailing = LateTrailers::of(&parts, takes).expect("its client takes them");
         let mut text = Vec::new();
         let mut head = HeadOut::begin(&mut text, Spoken::Http11, http::StatusCode::OK);
         trailing.announce(&mut head);

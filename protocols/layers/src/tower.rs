@@ -28,9 +28,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use flatpath_http::{
-    Answer, Body, IntoAnswer, IntoResponse, Layer, Needs, Next, Request, Response,
+    Answer, Body, IntoAnswer, IntoResponse, LateTrailers, Layer, Needs, Next, Request, Response,
+    Trailers,
 };
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use tower_service::Service;
 
 use exchange::{Exchange, HandlerFuture};
@@ -55,6 +56,10 @@ pub use exchange::TowerHandler;
 /// A body that the service wraps in one of its own is taken from there while it is sent, by a
 /// worker that waits for it. A body that is fed ([`Body::channel`], events) could make it wait for
 /// long, so that is a 500: a service may pass it on, and not wrap it.
+///
+/// [Trailers](flatpath_http::Trailers) are frames of a body for the service, in both directions:
+/// what it leaves of them, or adds, comes after the body. A head names those that the handler has
+/// named.
 ///
 /// ```
 /// use flatpath_http::Router;
@@ -128,11 +133,13 @@ where
         let exchange = Exchange::default();
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(exchange.clone());
-        let request = http::Request::from_parts(parts, TowerBody::new(body));
+        let body = TowerBody::of_request(body, parts.extensions.remove());
+        let request = http::Request::from_parts(parts, body);
         let call = Call {
             future: Box::pin(service.call(request)),
             exchange,
             was_fed: false,
+            named: Vec::new(),
         };
         call.run(next)
     }
@@ -144,6 +151,8 @@ struct Call<F> {
     exchange: Exchange,
     /// A response of the handler had a body that is fed.
     was_fed: bool,
+    /// The trailers that responses of the handler have named.
+    named: Vec<HeaderName>,
 }
 
 impl<F, B, E> Call<F>
@@ -166,7 +175,7 @@ where
             let answer = next.run(request);
             let Some(response) = answer.response() else {
                 return answer.map(move |response: Response| {
-                    self.was_fed |= is_fed(&response);
+                    self.note(&response);
                     place.put(response);
                     self.poll()
                         .unwrap_or_else(|| match self.exchange.take_request() {
@@ -175,10 +184,18 @@ where
                         })
                 });
             };
-            self.was_fed |= is_fed(response);
+            self.note(response);
             // It is there, so this is called at once; what it leaves behind is not sent.
             let _ = answer.map(move |response: Response| place.put(response));
         }
+    }
+
+    /// What has to be known of a response of the handler once the service has it.
+    fn note(&mut self, response: &Response) {
+        self.was_fed |= is_fed(response);
+        let trailers = response.extensions().get::<LateTrailers>();
+        let named = trailers.map_or(&[][..], LateTrailers::names);
+        self.named.extend_from_slice(named);
     }
 
     /// The response, if the service has it.
@@ -189,8 +206,15 @@ where
             Poll::Ready(Err(error)) => Some(failed(&*error.into())),
             Poll::Ready(Ok(response)) => {
                 let (parts, body) = response.into_parts();
-                Some(match body::take_back(body, self.was_fed) {
-                    Ok(body) => Response::from_parts(parts, body),
+                let named = std::mem::take(&mut self.named);
+                Some(match body::take_back(body, self.was_fed, named) {
+                    Ok((body, trailers)) => {
+                        let response = Response::from_parts(parts, body);
+                        match trailers {
+                            Some(trailers) => trailers.after(response),
+                            None => response,
+                        }
+                    }
                     Err(refused) => failed(&refused),
                 })
             }
@@ -253,7 +277,12 @@ where
             return HandlerFuture::ready(StatusCode::INTERNAL_SERVER_ERROR.into_response());
         };
         match body::request_body(body) {
-            Ok(body) => exchange.ask(Request::from_parts(parts, body)),
+            Ok((body, trailers)) => {
+                if let Some(trailers) = trailers {
+                    parts.extensions.insert(Trailers(trailers));
+                }
+                exchange.ask(Request::from_parts(parts, body))
+            }
             Err(error) => {
                 let reason = format!("the body was refused: {error}\n");
                 HandlerFuture::ready((StatusCode::BAD_REQUEST, reason).into_response())

@@ -38,7 +38,7 @@ use crate::streams::defer;
 use crate::streams::feed::{Fed, Receiver};
 use crate::takeover::tunnel::TunnelEnd;
 use crate::takeover::upgrade::Next;
-use crate::trailers::Trailing;
+use crate::trailers::LateTrailers;
 
 /// A reply whose head is sent.
 pub(super) struct Sending {
@@ -49,7 +49,7 @@ pub(super) struct Sending {
     /// The client's windows have no room for what is in front.
     is_blocked: bool,
     /// What comes after all of it.
-    trailing: Option<Box<Trailing>>,
+    trailing: Option<Box<LateTrailers>>,
 }
 
 /// What comes after what is in front.
@@ -444,7 +444,7 @@ impl<S: Service> Stream<S> {
 
 /// What comes after a body as a block, if there is something.
 #[cold]
-fn trailers_block(trailing: &Trailing) -> Option<Vec<u8>> {
+fn trailers_block(trailing: &LateTrailers) -> Option<Vec<u8>> {
     let mut block = Vec::new();
     for (name, value) in trailing.fields() {
         put_field(&mut block, name.as_str().as_bytes(), value.as_bytes());

@@ -23,7 +23,7 @@ use crate::respond::encode::ReplyFraming;
 use crate::respond::words::Words;
 use crate::streams::deferred::Pending;
 use crate::takeover::upgrade::Upgrade;
-use crate::trailers::Trailing;
+use crate::trailers::LateTrailers;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Outgoing {
 struct Special {
     then: Option<Then>,
     request_id: Option<RequestId>,
-    trailing: Option<Box<Trailing>>,
+    trailing: Option<Box<LateTrailers>>,
 }
 
 /// What a reply is that is more than a head and a body, or less.
@@ -120,19 +120,19 @@ impl Outgoing {
     }
 
     /// These come after its body.
-    pub(crate) fn set_trailing(&mut self, trailing: Option<Box<Trailing>>) {
+    pub(crate) fn set_trailing(&mut self, trailing: Option<Box<LateTrailers>>) {
         if trailing.is_some() {
             self.special().trailing = trailing;
         }
     }
 
     /// What comes after its body.
-    pub(crate) fn trailing(&self) -> Option<&Trailing> {
+    pub(crate) fn trailing(&self) -> Option<&LateTrailers> {
         self.special.as_ref()?.trailing.as_deref()
     }
 
     #[cfg(feature = "http2")]
-    pub(crate) fn take_trailing(&mut self) -> Option<Box<Trailing>> {
+    pub(crate) fn take_trailing(&mut self) -> Option<Box<LateTrailers>> {
         self.special.as_mut()?.trailing.take()
     }
 

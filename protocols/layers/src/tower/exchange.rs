@@ -79,7 +79,11 @@ impl Future for HandlerFuture {
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         match self.0.take() {
-            Some(response) => Poll::Ready(Ok(response.map(TowerBody::new))),
+            Some(mut response) => {
+                let trailers = response.extensions_mut().remove();
+                let body = |body| TowerBody::of_response(body, trailers);
+                Poll::Ready(Ok(response.map(body)))
+            }
             None => Poll::Pending,
         }
     }

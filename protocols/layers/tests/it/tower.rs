@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flatpath_http::{Body, Deferred, Http, Mount, Request, Response, Router, Upload, routing, sse};
+use flatpath_http::{
+    Body, Deferred, Http, Mount, Request, Response, Router, Trailers, Upload, routing, sse,
+};
 use flatpath_layers::{Tower, TowerBody, TowerHandler};
 use flatpath_test::each_seed;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -452,4 +454,87 @@ fn tower_and_our_layers_stand_around_each_other() {
         .layer(ours)
         .layer(Tower::new(mark()));
     let _ = Http::service(router.get("/more", path));
+}
+
+const NUMBER: HeaderName = HeaderName::from_static("x-number");
+
+/// The same body, with one more in each number of its trailers.
+fn counted<B: http_body::Body<Data = Bytes>>(
+    body: B,
+) -> impl http_body::Body<Data = Bytes, Error = B::Error> {
+    body.map_frame(|frame| match frame.into_trailers() {
+        Ok(trailers) => {
+            let more = trailers.into_iter().map(|(name, value)| {
+                let number: u32 = value.to_str().expect("text").parse().expect("a number");
+                (name.expect("each once"), HeaderValue::from(number + 1))
+            });
+            Frame::trailers(more.collect())
+        }
+        Err(frame) => frame,
+    })
+}
+
+#[test]
+fn sim_trailers_pass_layers_of_tower_both_ways() {
+    let handler = |Trailers(trailers): Trailers, body: Bytes| Trailers(trailers).after(body);
+    let sized = |Trailers(trailers): Trailers, body: Bytes| {
+        let length = body.len() as u64;
+        Trailers(trailers).after(Body::reader(io::Cursor::new(body), Some(length)))
+    };
+    let late = |Trailers(trailers): Trailers, body: Bytes| {
+        let (end, late) = Trailers::later([NUMBER]);
+        end.set(trailers);
+        late.after(Body::reader(io::Cursor::new(body), None))
+    };
+    let asks = With(|mut handler: TowerHandler, request: TowerRequest| {
+        Box::pin(async move { Ok(never_fails(handler.call(request.map(counted)).await)) })
+            as BoxFuture
+    });
+    let router = || {
+        Router::new()
+            .post("/known", handler)
+            .post("/sized", sized)
+            .post("/late", late)
+    };
+    let ask = |site: &mut Site, path: &str, body: &str, headers: &str| {
+        let chunk = match body.len() {
+            0 => String::new(),
+            bytes => format!("{bytes:x}\r\n{body}\r\n"),
+        };
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: h\r\n{headers}Connection: close\r\n\
+             Transfer-Encoding: chunked\r\n\r\n{chunk}0\r\nX-Number: 1\r\n\r\n"
+        );
+        String::from_utf8(site.exchange(None, request.as_bytes())).expect("text")
+    };
+    each_seed(5, |seed| {
+        for path in ["/known", "/sized", "/late"] {
+            for body in ["body", ""] {
+                let mut passed = Site::new(seed, router().layer(Tower::new(mark())));
+                let reply = ask(&mut passed, path, body, "TE: trailers\r\n");
+                assert!(
+                    reply.ends_with("\r\n0\r\nX-Number: 1\r\n\r\n"),
+                    "{path}: {reply}"
+                );
+
+                let maps = MapResponseBodyLayer::new(counted::<TowerBody>);
+                let layered = router()
+                    .layer(Tower::new(asks.clone()))
+                    .layer(Tower::new(maps));
+                let mut wrapped = Site::new(seed, layered);
+                let reply = ask(&mut wrapped, path, body, "TE: trailers\r\n");
+                assert!(
+                    reply.contains("\r\nTrailer: x-number\r\n"),
+                    "{path}: {reply}"
+                );
+                assert!(
+                    reply.ends_with("\r\n0\r\nX-Number: 3\r\n\r\n"),
+                    "{path}: {reply}"
+                );
+                assert!(reply.contains(body), "{path}: {reply}");
+                let reply = ask(&mut wrapped, path, body, "");
+                assert!(!reply.contains("X-Number"), "{path}: {reply}");
+            }
+        }
+    });
 }
