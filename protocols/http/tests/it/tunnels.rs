@@ -51,9 +51,12 @@ struct Lines {
     told: Told,
     /// A worker has something of it.
     is_working: bool,
-    /// It does not end with its client.
+    /// It does not end with its client, but with its second deadline.
     stays: bool,
 }
+
+/// What a line waits for.
+struct Waits(Stall);
 
 impl Drop for Lines {
     fn drop(&mut self) {
@@ -62,10 +65,20 @@ impl Drop for Lines {
 }
 
 impl Lines {
-    /// Answers a line. False: it has to wait.
-    fn answer(&mut self, stream: &mut TunnelStream<'_, '_>, line: &[u8]) -> bool {
+    /// Answers a line, unless it has to wait.
+    fn answer(&mut self, stream: &mut TunnelStream<'_, '_>, line: &[u8]) -> Result<(), Waits> {
         match line {
-            b"work\n" if !stream.has_job() => return false,
+            b"work\n" if !stream.has_job() => {
+                return Err(Waits(match stream.is_working() {
+                    true => Stall::Body,
+                    false => Stall::Jobs,
+                }));
+            }
+            b"wait\n" if stream.has_output() => return Err(Waits(Stall::Output)),
+            b"wait\n" => {
+                self.told.note("all has left");
+                stream.write(Bytes::from_static(b"waited\n"));
+            }
             b"work\n" => {
                 if std::mem::replace(&mut self.is_working, true) {
                     self.told.note("two at once");
@@ -85,7 +98,7 @@ impl Lines {
             b"body\n" => stream.phase(Phase::Body),
             line => stream.write(Bytes::copy_from_slice(line)),
         }
-        true
+        Ok(())
     }
 }
 
@@ -102,11 +115,7 @@ impl Tunnel for Lines {
             if !line.ends_with(b"\n") {
                 break;
             }
-            if !self.answer(stream, line) {
-                let on = match stream.is_working() {
-                    true => Stall::Body,
-                    false => Stall::Jobs,
-                };
+            if let Err(Waits(on)) = self.answer(stream, line) {
                 return Received::Blocked { consumed, on };
             }
             consumed += line.len();
@@ -145,6 +154,7 @@ impl Tunnel for Lines {
         self.told.note(format!("{phase:?} is over"));
         match phase {
             Phase::Push => stream.write(Bytes::from_static(b"still here\n")),
+            _ if std::mem::take(&mut self.stays) => {}
             _ => stream.close(),
         }
     }
@@ -265,7 +275,8 @@ fn sim_what_is_left_of_lines_waits_for_the_rest_and_for_workers() {
         let mut talk = Talk::begin(Conditions::rough(seed));
         let said = "one\ntwo\nwork\nthree\nwork\nwork\nfour\n";
         let heard = "hello\none\ntwo\nworked\nthree\nworked\nworked\nfour\n";
-        for piece in said.as_bytes().chunks(1 + seed as usize % 9) {
+        let piece_bytes = [1, 2, 3, 5, 8, said.len()][seed as usize % 6];
+        for piece in said.as_bytes().chunks(piece_bytes) {
             talk.say(std::str::from_utf8(piece).expect("ASCII"));
             if seed % 2 == 0 {
                 talk.peer.step(&mut talk.server);
@@ -393,6 +404,32 @@ fn sim_windows_are_given_back_for_what_is_said_to_a_tunnel_that_has_ended() {
 }
 
 #[test]
+fn sim_a_line_may_wait_until_what_was_said_has_left() {
+    each_seed(SEEDS, |seed| {
+        let mut talk = Talk::begin(Conditions::rough(seed));
+        talk.say("one\nwait\ntwo\nwait\nthree\n");
+        talk.until_heard("hello\none\nwaited\ntwo\nwaited\nthree\n");
+
+        // It has not while the window of its client is full.
+        let mut talk = Talk::begin(Conditions::rough(seed));
+        talk.peer.reads = false;
+        talk.say(&("x".repeat(100_000) + "\nwait\n"));
+        (0..100).for_each(|_| talk.peer.step(&mut talk.server));
+        assert!(!talk.told.has("all has left"), "seed {seed}");
+    });
+}
+
+#[test]
+fn a_connection_of_http_1_is_no_tunnel() {
+    let mut server = TestServer::new(Conditions::calm(1), service(&Told::default()));
+    let client = server.connect();
+    client.write(b"GET /lines HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\n");
+    client.write(b"Upgrade: lines\r\n\r\n");
+    let line = server.read_line(&client);
+    assert!(line.starts_with("HTTP/1.1 426 "), "{line}");
+}
+
+#[test]
 fn sim_the_end_of_a_client_is_told_once() {
     let mut talk = Talk::begin(Conditions::calm(1));
     talk.say("stay\n");
@@ -406,7 +443,8 @@ fn sim_the_end_of_a_client_is_told_once() {
     assert_eq!(talk.end(), Ok(()));
     let told = talk.told.all();
     assert_eq!(told.iter().filter(|it| *it == "input ended").count(), 1);
-    assert!(told.contains(&"Idle is over".to_owned()), "{told:?}");
+    let deadlines = told.iter().filter(|it| *it == "Idle is over").count();
+    assert_eq!(deadlines, 2, "{told:?}");
 }
 
 #[test]
