@@ -1,5 +1,5 @@
 //! Tunnels on streams of HTTP/2 (RFC 8441), as a crate of a protocol has them: a conversation of
-//! lines, what of it is kept for whom, and how its stream ends.
+//! lines, what of it has to wait, and how its stream ends.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -311,7 +311,7 @@ fn sim_what_is_said_before_it_begins_comes_first_and_its_end_last() {
         assert_eq!(reply.text(), "hello\nearly\nlate\nend\n", "seed {seed}");
         assert_eq!(reply.end, Some(Ok(())));
         let ends = told.all().iter().filter(|it| *it == "input ended").count();
-        assert_eq!(ends, 1, "seed {seed}: it is told once");
+        assert_eq!(ends, 1, "seed {seed}");
     });
 }
 

@@ -176,7 +176,7 @@ where
     Ok((Body::reader(frames, length), Some(trailers)))
 }
 
-/// The body of a request that goes on to the handler: in memory, as all of them are; and its
+/// The body of a request on its way to the handler: in memory, as all of them are; and its
 /// trailers.
 ///
 /// # Errors
