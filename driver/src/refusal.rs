@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use flatpath_sys::process::{Limit, limit};
 use rustix::io::Errno;
 
 /// Why something is refused.
@@ -65,9 +66,9 @@ impl Cause {
         if let Some(cure) = Surroundings::look().cure(self) {
             return cure.to_owned();
         }
-        let limit = rustix::process::getrlimit(match self {
-            Cause::Descriptors => rustix::process::Resource::Nofile,
-            _ => rustix::process::Resource::Memlock,
+        let limit = limit(match self {
+            Cause::Descriptors => Limit::Descriptors,
+            _ => Limit::LockedMemory,
         });
         let words = match self {
             Cause::Absent => "run a kernel built with CONFIG_IO_URING, or use epoll",
@@ -86,7 +87,7 @@ impl Cause {
             Cause::NotBuilt => "build it with the feature of that name",
             Cause::Other => "use epoll, and report the error number",
         };
-        match (self.is_resource(), limit.current) {
+        match (self.is_resource(), limit) {
             (true, Some(limit)) => format!("{words}; the limit is {limit} now"),
             _ => words.to_owned(),
         }

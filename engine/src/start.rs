@@ -9,6 +9,7 @@ use flatpath_driver::{Cause, Driver, Listener, Selection};
 use flatpath_structures::panics::contain;
 use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
+use flatpath_sys::process::{Limit, limit};
 
 use crate::answered::Answered;
 use crate::behind_proxy::Balancers;
@@ -246,8 +247,7 @@ fn await_reports(reports: &Reports, threads: usize) -> Result<(), Error> {
 }
 
 fn descriptors_max() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current.unwrap_or(u64::MAX)
+    limit(Limit::Descriptors).unwrap_or(u64::MAX)
 }
 
 /// The descriptors that there are with as many connections as there may be.

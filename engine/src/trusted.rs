@@ -28,7 +28,7 @@ pub(crate) fn check_directory_of(path: &Path) -> io::Result<()> {
         let directory = directory.display();
         io::Error::new(cause.kind(), format!("directory {directory}: {cause}"))
     })?;
-    let own = rustix::process::geteuid().as_raw();
+    let own = flatpath_sys::process::user();
     let mut found = Vec::new();
     for ancestor in directory.ancestors() {
         found.push((ancestor.to_owned(), Rights::of(&stat(ancestor)?)));

@@ -561,10 +561,7 @@ pub(crate) fn work(shared: &Arc<Shared>) {
     let Some(mut worker) = shared.worker_pool.register() else {
         return;
     };
-    let thread = rustix::thread::gettid()
-        .as_raw_nonzero()
-        .get()
-        .unsigned_abs();
+    let thread = flatpath_sys::process::thread_number();
     let has_work = || shared.has_work();
     while worker.wait(has_work) == Wait::Work {
         let mut took = || {

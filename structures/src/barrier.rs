@@ -29,7 +29,7 @@ pub(crate) use self::kind::{fence_often, fence_seldom, prepare};
 #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
 mod kind {
     use crate::sync::{AtomicBool, OnceLock, Ordering, compiler_fence, fence};
-    use rustix::thread::{MembarrierCommand, membarrier};
+    use flatpath_sys::process::{fence_other_threads, register_fence};
 
     /// Whether [`fence_seldom`] fences for both sides.
     static IS_LOPSIDED: AtomicBool = AtomicBool::new(false);
@@ -40,7 +40,7 @@ mod kind {
     /// Finds out what the kernel can do. Cheap from the second call on.
     pub(crate) fn prepare() {
         PREPARED.get_or_init(|| {
-            let can = membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
+            let can = register_fence().is_ok();
             // ORDER: Relaxed: a thread that uses a structure made after this sees it with that
             // structure.
             IS_LOPSIDED.store(can, Ordering::Relaxed);
@@ -69,17 +69,13 @@ mod kind {
         // ORDER: the handshake of the caller, this side of it.
         fence(Ordering::SeqCst);
         let is_lopsided = IS_LOPSIDED.load(Ordering::Relaxed);
-        if is_lopsided && fence_all_others().is_err() {
+        if is_lopsided && fence_other_threads().is_err() {
             // ORDER: Relaxed: each thread asks the kernel, which refuses them all.
             IS_REFUSED.store(true, Ordering::Relaxed);
         }
         // ORDER: the look comes after what the kernel did.
         fence(Ordering::SeqCst);
         !IS_REFUSED.load(Ordering::Relaxed)
-    }
-
-    fn fence_all_others() -> rustix::io::Result<()> {
-        membarrier(MembarrierCommand::PrivateExpedited)
     }
 }
 
@@ -141,7 +137,7 @@ mod tests {
     };
     use crate::testing::{join, repeats, within_deadline};
     #[cfg(all(target_os = "linux", not(miri)))]
-    use rustix::thread::{MembarrierCommand, membarrier};
+    use flatpath_sys::process::register_fence;
     use std::time::{Duration, Instant};
 
     const ROUNDS: usize = repeats(100_000) as usize;
@@ -230,7 +226,7 @@ mod tests {
             let why = from_panic.nth(1).unwrap_or(&said);
             return assert!(output.status.success(), "{why}");
         }
-        if membarrier(MembarrierCommand::RegisterPrivateExpedited).is_err() {
+        if register_fence().is_err() {
             return println!("not tested: this kernel has no membarrier");
         }
         prepare();

@@ -1,7 +1,7 @@
 //! System calls that need `unsafe`, as safe functions: mappings, memory shared with another
 //! process, file handles, file identities and sleeps of threads, TCP's options,
 //! datagrams with their addresses, passed descriptors, close with its result, what of a
-//! file is cached, the allocator.
+//! file is cached, the allocator, what the kernel knows of the process.
 //!
 //! ```
 //! use flatpath_sys::shared_memory::{Access, SharedWords};
@@ -20,7 +20,7 @@
 
 #![allow(
     unsafe_code,
-    reason = "the calls have no safe wrapper in std or rustix"
+    reason = "the calls have no safe wrapper in std, or in the part of rustix that is built"
 )]
 
 pub mod allocator;
@@ -31,6 +31,7 @@ pub mod mapping;
 pub mod mount_table;
 pub mod page_cache;
 pub mod passed;
+pub mod process;
 pub mod shared_memory;
 pub mod tcp;
 pub mod thread_usage;

@@ -8,12 +8,11 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// The access that a mapping gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +48,9 @@ impl Mapping {
         if cfg!(miri) {
             return heap(bytes);
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh private mapping aliases nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
-        Mapping::new(base, bytes)
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_ANONYMOUS;
+        Mapping::new(bytes, protection, flags, -1)
     }
 
     /// The first `bytes` of a file, shared with every process that maps it.
@@ -62,19 +59,23 @@ impl Mapping {
     /// The error of mmap(2).
     pub fn of_file(file: impl AsFd, bytes: usize, access: Access) -> io::Result<Mapping> {
         let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+            Access::Read => libc::PROT_READ,
+            Access::Write => libc::PROT_READ | libc::PROT_WRITE,
         };
-        let anywhere = std::ptr::null_mut();
-        // SAFETY: a fresh mapping aliases nothing in this process.
-        let base = unsafe { mmap(anywhere, bytes, protection, MapFlags::SHARED, file, 0) }?;
-        Mapping::new(base, bytes)
+        let file = file.as_fd().as_raw_fd();
+        Mapping::new(bytes, protection, libc::MAP_SHARED, file)
     }
 
-    fn new(base: *mut c_void, bytes: usize) -> io::Result<Mapping> {
+    fn new(bytes: usize, protection: i32, flags: i32, file: i32) -> io::Result<Mapping> {
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a fresh mapping aliases nothing in this process.
+        let base = unsafe { libc::mmap(anywhere, bytes, protection, flags, file, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
         // SAFETY: the range is the mapping just made, and keeps its contents in this process.
-        let _ = unsafe { madvise(base.as_ptr(), bytes, Advice::LinuxDontFork) };
+        let _ = unsafe { libc::madvise(base.as_ptr(), bytes, libc::MADV_DONTFORK) };
         Ok(Mapping { base, bytes })
     }
 
@@ -97,8 +98,8 @@ impl Drop for Mapping {
             return;
         }
         // SAFETY: its user's borrows have ended with the value.
-        let unmapped = unsafe { munmap(self.base.as_ptr(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "unmapping our own mapping");
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr(), self.bytes) };
+        debug_assert_eq!(unmapped, 0, "unmapping our own mapping");
     }
 }
 

@@ -33,7 +33,7 @@ impl Peer {
     /// Whether the other side may hand over to this process, and this one to it.
     pub(super) fn check(&self) -> io::Result<()> {
         let theirs = sockopt::socket_peercred(&self.0)?.uid.as_raw();
-        let own = rustix::process::geteuid().as_raw();
+        let own = flatpath_sys::process::user();
         match may_hand_over(theirs, own) {
             true => Ok(()),
             false => Err(io::Error::new(

@@ -69,8 +69,8 @@ mod tests {
     }
 
     fn tell_number(tell: &Sender<u32>) {
-        let number = rustix::thread::gettid().as_raw_nonzero().get();
-        tell.send(number.unsigned_abs()).expect("it is awaited");
+        let number = flatpath_sys::process::thread_number();
+        tell.send(number).expect("it is awaited");
     }
 
     fn await_activity(thread: u32, wanted: Activity) {
