@@ -1,9 +1,9 @@
 //! A send: up to eight segments, each owned until the kernel has taken its bytes.
 //!
-//! A file leaves in whole packets. Each call for it ends anywhere in one, and so does each time that
-//! its socket is full: what is left over would be sent by the next acknowledgement, small, at the
-//! cost of a large one (a third of the packets of 8 MiB were such). So for as long as a list sends
-//! a long file at its end the socket is *corked* (`TCP_CORK`, tcp(7)).
+//! A file leaves in whole packets. Each call for it ends anywhere in one, and so does each time
+//! that its socket is full: what is left over would be sent by the next acknowledgement, small, at
+//! the cost of a large one. So for as long as a list sends a long file at its end the socket is
+//! *corked* (`TCP_CORK`, tcp(7)).
 //!
 //! Invariants
 //! - S1: no segment in a list is empty.
@@ -157,7 +157,7 @@ pub struct SendList {
     segments: [Option<Segment>; SEGMENTS_MAX],
     first: u8,
     end: u8,
-    /// See S3.
+    /// The socket is corked (S3).
     is_corked: bool,
     bytes: usize,
 }

@@ -53,7 +53,7 @@ pub(crate) enum Width {
     Narrow,
     /// More.
     Wide {
-        /// The kernel paces what it sends ([`Driver::is_paced`](flatpath_driver::Driver::is_paced)).
+        /// The kernel paces it: see [`Driver::is_paced`](flatpath_driver::Driver::is_paced).
         is_paced: bool,
     },
     /// No more than of most from now on, but it may hold more of before.

@@ -21,8 +21,8 @@
 //!
 //! A filter that is put on the process after `prepare` may refuse `membarrier`. Then `fence_seldom`
 //! returns false, and does so from then on: a store of the other side may be missed, also of one
-//! that has not heard yet that it is to fence in full. The caller must not free what the missed side
-//! may still touch, nor touch what is the missed side's.
+//! that has not heard yet that it is to fence in full. The caller must not free what the missed
+//! side may still touch, nor touch what is the missed side's.
 
 pub(crate) use self::kind::{fence_often, fence_seldom, prepare};
 

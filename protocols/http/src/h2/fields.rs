@@ -151,8 +151,8 @@ impl<'l> Asked<'l> {
         [self.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat()
     }
 
-    /// The head that it is; `target`: without dot segments, and what it is made of. `cookies`: where
-    /// all of them are put together. There are `slots` for each field and [`ADDED`] more.
+    /// The head that it is; `target`: without dot segments, and what it is made of. `cookies`:
+    /// where all of them are put together. There are `slots` for each field and [`ADDED`] more.
     ///
     /// # Errors
     /// What is wrong with it.

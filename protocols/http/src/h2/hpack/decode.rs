@@ -13,10 +13,11 @@
 //! worth of text.
 //!
 //! A name that the block takes from the static table is not copied: the list has its number, which
-//! says what it is, so nobody compares or checks it again.
+//! says what it is, so it is not compared or checked again.
 //!
-//! Cost: one copy of each value, and of each name that is spelled out. No allocation once the list's
-//! text has grown, but for the table of a client that has not heard yet that there is to be none.
+//! Cost: one copy of each value, and of each name that is spelled out. No allocation once the
+//! list's text has grown, but for the table of a client that has not heard yet that there is to be
+//! none.
 
 use super::Broken;
 use super::huffman;
