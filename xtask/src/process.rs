@@ -71,6 +71,18 @@ fn is_of_a_package(variable: &OsStr) -> bool {
     name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
+/// A command as one types it, with the variables that are set for it and not those that it does
+/// without.
+fn shown(command: &Command) -> String {
+    let set = command.get_envs().filter_map(|(name, value)| {
+        let value = value?;
+        Some(format!("{}={value:?}", name.display()))
+    });
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| format!("{word:?}"));
+    set.chain(words).collect::<Vec<_>>().join(" ")
+}
+
 /// A program of the nightly toolchain, through rustup, in the workspace's root.
 pub(crate) fn nightly(program: &str) -> Command {
     let mut command = Command::new("rustup");
@@ -92,7 +104,7 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
 
 /// Runs `command` with our own terminal and fails when it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    println!("$ {command:?}");
+    println!("$ {}", shown(command));
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
@@ -102,7 +114,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 /// that fails is not an error: see [`Report`].
 pub(crate) fn watch(command: &Command, time_max: Duration, show: Show) -> Result<Report> {
     if show == Show::Lines {
-        println!("$ {command:?}");
+        println!("$ {}", shown(command));
     }
     let (reader, writer) = io::pipe()?;
     let mut child = limited(command, time_max)
