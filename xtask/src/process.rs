@@ -105,8 +105,8 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
 /// Runs `command` with our own terminal and fails when it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", shown(command));
-    let status = command.status().with_context(|| format!("{command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
+    let status = command.status().with_context(|| shown(command))?;
+    ensure!(status.success(), "{} ended with {status}", shown(command));
     Ok(())
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn watch(command: &Command, time_max: Duration, show: Show) -> Result
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .spawn()
-        .with_context(|| format!("{command:?}"))?;
+        .with_context(|| shown(command))?;
     let mut lines = Vec::new();
     // Bytes that are not UTF-8 do not end the reading.
     for line in BufReader::new(reader).split(b'\n').map_while(Result::ok) {
