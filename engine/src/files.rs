@@ -7,7 +7,7 @@
 //! never hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers
 //! that are counted ([`blocking`](crate::blocking)).
 //!
-//! What was at hand is believed to be for ten milliseconds ([`BELIEVED`]), by each part of a file:
+//! What was at hand is believed to be for ten milliseconds (`BELIEVED`), by each part of a file:
 //! to ask costs three system calls, a twentieth of what 100 KiB cost, and a file that many ask for
 //! is sent many times in that time. What the kernel drops meanwhile is waited for in the send, as
 //! it is between any answer and its send.
