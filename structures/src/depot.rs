@@ -133,7 +133,7 @@ impl Depot {
         self.near.get(thread as usize)?.enter()?.take()
     }
 
-    /// An idle index, newest first, if there is one that is not in another thread's magazine.
+    /// The newest idle index, but for those in magazines of other threads.
     /// `thread` names the caller's.
     pub(crate) fn take(&self, thread: u32) -> Option<u32> {
         let magazine = self.magazine(thread);

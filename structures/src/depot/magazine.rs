@@ -49,7 +49,7 @@ pub(super) const NEAR_PLACES: usize = if cfg!(any(loom, shuttle)) { 3 } else { 4
 const PLACES_MAX: u32 = if cfg!(any(loom, shuttle)) { 4 } else { 1024 };
 /// See DM3. The first index counts as a part.
 const PART: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
-/// A thread that gave back so many times its reach, and took nothing meanwhile, only gives back.
+/// A thread that gave back this multiple of its reach, and took nothing meanwhile, only gives back.
 const GIVEN_IN_A_ROW: u64 = 4;
 
 /// ORDER: what the owner reads it wrote itself, or DV3 has brought it.

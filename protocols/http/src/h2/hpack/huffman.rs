@@ -106,8 +106,8 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
 
 /// The same, into room for the most that it can be; how much it is.
 fn decode_into(mut input: &[u8], room: &mut [u8]) -> Result<usize, Broken> {
-    // The next bits, the first of them the highest. So many of them were taken from the input; what
-    // is beyond them is zeros, or is what the input has next.
+    // The next bits, the first of them the highest, `count` of them taken from the input; the
+    // others are zeros, or what the input has next.
     let (mut bits, mut count, mut done) = (0u64, 0usize, 0);
     loop {
         if let Some(word) = input.first_chunk() {
