@@ -332,6 +332,7 @@ impl<S: Service> Session<S> {
             stall = stall.or(Some(Stall::Output));
         }
         self.stalled_since = stall.map(|_| connection.turn().now());
+        self.streams.shrink();
         self.account
             .has_left(self.streams.len(), self.core.decoder.has_table());
         let had_streams = std::mem::replace(&mut self.had_streams, !self.streams.is_empty());

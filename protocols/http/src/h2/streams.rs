@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - PL1: with a table, each stream has its place in it, and nothing else is in it.
-//! - PL2: without a stream there is no table.
+//! - PL2: without a stream there is no table, and after a call nothing at all.
 //!
 //! Cost: a hash, of numbers that clients choose, with a seed of the process.
 
@@ -83,6 +83,13 @@ impl<S: Service> Streams<S> {
         }
     }
 
+    /// Frees what is left of streams that are gone: the connection may rest for long.
+    pub(super) fn shrink(&mut self) {
+        if self.all.is_empty() && self.all.capacity() > 0 {
+            self.all = Vec::new();
+        }
+    }
+
     /// Takes all away.
     pub(super) fn take_all(&mut self) -> Vec<Stream<S>> {
         self.places = None;
@@ -143,6 +150,8 @@ mod tests {
             let table = streams.places.as_ref().map(|places| places.len());
             assert!(table.is_none_or(|count| count == model.len()), "PL1");
             assert!(table.is_none() || !model.is_empty(), "PL2");
+            streams.shrink();
+            assert_eq!(streams.all.capacity() == 0, model.is_empty(), "PL2");
         }
         assert!(last > 1);
     }
