@@ -7,7 +7,7 @@
 //! never hangs ([`FileSystem::is_local`]): what others hold back would have to be read by workers
 //! that are counted ([`blocking`](crate::blocking)).
 //!
-//! What was at hand is believed to be for ten milliseconds (`BELIEVED`), by each part of a file:
+//! What was at hand is believed to be for ten milliseconds (`BELIEVED`), by each window of a file:
 //! to ask costs three system calls, a twentieth of what 100 KiB cost, and a file that many ask for
 //! is sent many times in that time. What the kernel drops meanwhile is waited for in the send, as
 //! it is between any answer and its send.
@@ -26,6 +26,7 @@ use rustix::io::Errno;
 
 use crate::descriptors::DescriptorHold;
 use crate::discard::{discard, on_network_thread};
+use crate::output::FILE_WINDOW_BYTES;
 use crate::prompt::FileSystem;
 
 pub use flatpath_driver::{FileRange, SentFile};
@@ -38,11 +39,8 @@ const READ_BYTES: usize = 64 * 1024;
 /// How long what was at hand is not asked for again.
 const BELIEVED: Duration = Duration::from_millis(10);
 
-/// Answers that are kept of a file, one for each part: of a longer file, parts share them in turns.
-const PARTS: usize = 16;
-
-/// A part: what a connection asks for at a time.
-const PART_BYTES: u64 = 2 * 1024 * 1024;
+/// Answers that are kept of a file, one for each window; of a longer file, windows share them.
+const ANSWERS: usize = 16;
 
 /// A file that is open for as long as something of it is sent.
 pub struct OpenFile {
@@ -51,7 +49,7 @@ pub struct OpenFile {
     /// Given back after the file is closed.
     hold: Option<DescriptorHold>,
     system: Arc<FileSystem>,
-    seen: Lock<[Seen; PARTS]>,
+    seen: Lock<[Seen; ANSWERS]>,
     /// In the log.
     name: Box<[u8]>,
 }
@@ -119,14 +117,13 @@ impl SentFile for OpenFile {
 
     fn is_at_hand(&self, bytes: Range<u64>) -> bool {
         let now = Instant::now();
-        // Less than `PARTS`.
-        let part = (bytes.start / PART_BYTES) as usize % PARTS;
-        if self.seen.lock()[part].covers(&bytes, now) {
+        let nth = (bytes.start / FILE_WINDOW_BYTES) as usize % ANSWERS;
+        if self.seen.lock()[nth].covers(&bytes, now) {
             return true;
         }
         let is_there = self.system.has_at_hand(self.descriptor(), bytes.clone());
         if is_there {
-            self.seen.lock()[part] = Seen::now(bytes, now);
+            self.seen.lock()[nth] = Seen::now(bytes, now);
         }
         is_there
     }

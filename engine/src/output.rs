@@ -28,8 +28,8 @@ use crate::error::NoRoom;
 use crate::limits::{SHARED_COPY_BYTES_MAX, UNCHARGED_BYTES};
 
 pub(crate) use self::taking::Taken;
-pub(crate) use self::window::{Awaited, first_read};
-use self::window::{FILE_WINDOW_BYTES, Window};
+use self::window::Window;
+pub(crate) use self::window::{Awaited, FILE_WINDOW_BYTES, first_read};
 
 /// See the module.
 #[derive(Default)]

@@ -13,7 +13,7 @@
 use flatpath_driver::FileRange;
 
 /// Bytes of a file that are asked for at a time.
-pub(super) const FILE_WINDOW_BYTES: u64 = FILE_WINDOW_PARTS as u64 * FILE_PART_BYTES;
+pub(crate) const FILE_WINDOW_BYTES: u64 = FILE_WINDOW_PARTS as u64 * FILE_PART_BYTES;
 
 /// The parts of a window that are counted: a byte has room for as many.
 const FILE_WINDOW_PARTS: u8 = 128;

@@ -59,7 +59,7 @@ const WAIT: Ordering = edge!("magazine_wait_acquire", Acquire, Relaxed);
 const VISITED: Ordering = edge!("magazine_visited_release", Release, Relaxed);
 const LOOK: Ordering = edge!("magazine_look_acquire", Acquire, Relaxed);
 
-/// The idle indices of one thread. See the module for who may run beside whom.
+/// The idle indices of one thread. See the module for what may run beside what.
 ///
 /// In the order of C, so that a thread that holds little works on one cache line.
 #[derive(Debug)]

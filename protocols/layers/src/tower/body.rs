@@ -297,7 +297,7 @@ where
                 front.copy_to_slice(&mut room[..bytes]);
                 self.left = self.left.map(|left| left.saturating_sub(bytes as u64));
                 if self.left == Some(0) {
-                    // A reader of so many bytes is not asked again.
+                    // All that was announced is read: the reader is not asked again.
                     self.left = None;
                     self.front = self.next().transpose()?;
                 }
