@@ -98,14 +98,13 @@ fn run_package(
 
 #[cfg(test)]
 mod tests {
-    use crate::style::source::read_all;
-    use crate::workspace;
+    use crate::style::source;
 
     use super::*;
 
     #[test]
     fn every_crate_with_bodies_of_models_is_run() {
-        for source in read_all(&workspace::root()).expect("the sources") {
+        for source in source::all().expect("the sources") {
             let is_listed = MODELLED
                 .iter()
                 .any(|(_, directory)| source.path.starts_with(&format!("{directory}/")));

@@ -97,13 +97,13 @@ fn crates(root: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::source::read_all;
+    use crate::style::source;
 
     #[test]
     fn the_workspace_has_both_kinds() {
         let root = workspace::root();
-        let sources = read_all(&root).expect("the files can be read");
-        let lines = count(&root, &sources).expect("the workspace can be read");
+        let sources = source::all().expect("the files can be read");
+        let lines = count(&root, sources).expect("the workspace can be read");
         let of = |name: &str| lines.iter().find(|lines| lines.directory == name);
         let engine = of("engine").expect("the engine is counted");
         assert!(engine.kind == Kind::Product && engine.code > 1_000 && engine.tests > 1_000);

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::style::source::{Source, read_all};
+use crate::style::source::{self, Source};
 use crate::workspace;
 
 mod imports;
@@ -37,11 +37,11 @@ struct Metrics {
 
 impl Metrics {
     fn of(root: &Path) -> Result<Self> {
-        let sources = read_all(root)?;
-        let lines = lines::count(root, &sources)?;
+        let sources = source::all()?;
+        let lines = lines::count(root, sources)?;
         let (mut circles, mut through_root) = (Vec::new(), Vec::new());
         for Lines { directory, .. } in lines.iter().filter(|lines| lines.kind == Kind::Product) {
-            let imports = read(&sources, directory)?;
+            let imports = read(sources, directory)?;
             for circle in imports.circles() {
                 let files = circle.into_iter().map(String::from).collect();
                 circles.push((directory.clone(), files));

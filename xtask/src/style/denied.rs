@@ -22,7 +22,7 @@ const ENTRIES: &str = "cli/src/settings/entries.rs";
 /// What sentences are about.
 struct Facts<'a> {
     root: &'a Path,
-    sources: &'a [Source],
+    sources: Vec<&'a Source>,
     /// What the published crates depend on, with all their features, but not for tests.
     crates: BTreeSet<String>,
     /// The settings of `serve`, as the file has them.
@@ -202,7 +202,7 @@ const CHECKS: &[(&str, Check)] = &[
 pub(super) fn check(root: &Path, sources: &[Source], faults: &mut Vec<Fault>) -> Result<()> {
     let facts = Facts {
         root,
-        sources,
+        sources: sources.iter().collect(),
         crates: dependencies(root)?,
         settings: settings(&workspace::text(&root.join(ENTRIES))?),
     };
@@ -358,23 +358,24 @@ impl Facts<'_> {
         }
     }
 
-    /// Code of the published crates, without their tests, below this path.
-    fn code(&self, below: &str) -> impl Iterator<Item = (&Source, usize)> {
-        let is_ours = move |source: &&Source| {
+    /// Where the code of the published crates, without their tests, has this word below this path.
+    fn places(&self, below: &str, word: &str) -> impl Iterator<Item = (&Source, usize)> {
+        let has_it = move |source: &&Source| {
             let path = Path::new(&source.path);
             let is_product = PRODUCT.iter().any(|layer| path.starts_with(layer));
-            is_product && path.starts_with(below) && source.path.contains("src/")
+            let is_ours = is_product && path.starts_with(below) && source.path.contains("src/");
+            is_ours && source.text.contains(word)
         };
-        let sources = self.sources.iter().filter(is_ours);
-        sources.flat_map(|source| {
+        let sources = self.sources.iter().copied().filter(has_it);
+        sources.flat_map(move |source| {
             let all = source.tokens.iter().enumerate();
-            let code = all.filter(|(_, token)| !source.is_test(token.line));
+            let code = all.filter(move |(_, it)| it.text == word && !source.is_test(it.line));
             code.map(move |(at, _)| (source, at))
         })
     }
 
     fn place_of(&self, below: &str, words: &[&str]) -> Option<String> {
-        let mut code = self.code(below);
+        let mut code = self.places(below, words[0]);
         let found = code.find(|(source, at)| source.spells(*at, words));
         found.map(|(source, at)| format!("{}:{}", source.path, source.tokens[at].line))
     }
@@ -395,7 +396,7 @@ impl Facts<'_> {
 
     /// No file in these directories spells the words but these.
     fn only_these_spell(&self, below: &[&str], words: &[&str], files: &[&str]) -> Outcome {
-        let all = below.iter().flat_map(|below| self.code(below));
+        let all = below.iter().flat_map(|below| self.places(below, words[0]));
         let mut others =
             all.filter(|(source, at)| !files.contains(&&*source.path) && source.spells(*at, words));
         match others.next() {
@@ -408,8 +409,8 @@ impl Facts<'_> {
     fn has_no_literal(&self, text: &str) -> Outcome {
         let forms = [format!("\"{text}\""), format!("b\"{text}\"")];
         for below in ["protocols", "engine", "cli"] {
-            let mut code = self.code(below);
-            if let Some((source, at)) = code.find(|(it, at)| forms.contains(&it.tokens[*at].text)) {
+            let mut found = forms.iter().flat_map(|form| self.places(below, form));
+            if let Some((source, at)) = found.next() {
                 let line = source.tokens[at].line;
                 return Err(format!("{text:?} is at {}:{line}", source.path));
             }
@@ -418,7 +419,9 @@ impl Facts<'_> {
     }
 
     fn names_no_other_system(&self) -> Outcome {
-        let other = self.code("").find(|(source, at)| {
+        let words = ["target_os", "cfg", "not"];
+        let mut places = words.iter().flat_map(|word| self.places("", word));
+        let other = places.find(|(source, at)| {
             let is_os = source.spells(*at, &["target_os", "="]);
             let is_family = ["windows", "unix"].iter().any(|it| {
                 source.spells(*at, &["cfg", "(", it]) || source.spells(*at, &["not", "(", it])
@@ -435,10 +438,12 @@ impl Facts<'_> {
     }
 
     fn has_drivers(&self, expected: &[&str]) -> Outcome {
-        let drivers = self.code("driver/src").filter_map(|(source, at)| {
-            let is_one = source.spells(at, &["impl", "Driver", "for"]);
-            is_one.then(|| source.word(at + 3))
-        });
+        let drivers = self
+            .places("driver/src", "impl")
+            .filter_map(|(source, at)| {
+                let is_one = source.spells(at, &["impl", "Driver", "for"]);
+                is_one.then(|| source.word(at + 3))
+            });
         let drivers: BTreeSet<&str> = drivers.collect();
         match drivers.iter().eq(expected) {
             true => Ok(()),
@@ -460,31 +465,26 @@ mod tests {
         code: Option<(&'a str, &'a str)>,
     }
 
-    fn sources() -> Vec<Source> {
-        super::super::source::read_all(&workspace::root()).expect("readable")
-    }
-
     /// The faults of a README beside this repository, with more in it.
-    fn faults(readme: &str, sources: &mut Vec<Source>, more: More<'_>) -> Vec<String> {
+    fn faults(readme: &str, more: More<'_>) -> Vec<String> {
         let root = workspace::root();
-        let own = sources.len();
         let code = more
             .code
             .map(|(path, text)| Source::new(Path::new(path), text));
-        sources.extend(code.map(|source| source.expect("Rust")));
+        let code = code.map(|source| source.expect("Rust"));
+        let own = super::super::source::all().expect("readable");
         let entries = workspace::text(&root.join(ENTRIES)).expect("readable");
         let mut known = settings(&entries);
         known.extend(more.setting.map(str::to_owned));
         let crates = ["http", "h2", "tokio"].into_iter().chain(more.krate);
         let facts = Facts {
             root: &root,
-            sources,
+            sources: own.iter().chain(&code).collect(),
             crates: crates.map(str::to_owned).collect(),
             settings: known,
         };
         let mut faults = Vec::new();
         compare(readme, &facts, &mut faults);
-        sources.truncate(own);
         faults.into_iter().map(|fault| fault.message).collect()
     }
 
@@ -507,7 +507,6 @@ mod tests {
             ..More::default()
         };
         let methods = "protocols/http/src/router/methods.rs";
-        let mut sources = sources();
         for (sentence, more) in [
             ("No HTTP/3.", krate("quinn-proto")),
             (
@@ -547,7 +546,7 @@ mod tests {
             ),
             ("It has no templates", krate("minijinja")),
         ] {
-            let found = faults(&readme(), &mut sources, more);
+            let found = faults(&readme(), more);
             let [one] = &found[..] else {
                 panic!("{sentence} {more:?}: {found:?}");
             };
@@ -557,8 +556,8 @@ mod tests {
 
     #[test]
     fn a_sentence_needs_a_check_and_a_check_its_sentence() {
-        let (readme, mut sources) = (readme(), sources());
-        let mut found = |readme: &str| faults(readme, &mut sources, More::default());
+        let readme = readme();
+        let found = |readme: &str| faults(readme, More::default());
         let more = readme.replace(
             HEADING,
             &format!("{HEADING}\n- **No mail.** It sends none.\n"),

@@ -79,20 +79,20 @@ const FILE_RULES: &[FileRule] = &[
 /// Runs every rule over the workspace at `root`; the faults in order of file and line.
 fn check(root: &Path) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
-    let sources = source::read_all(root)?;
-    for source in &sources {
+    let sources = source::all()?;
+    for source in sources {
         for rule in FILE_RULES {
             rule(source, &mut faults);
         }
     }
-    atomics::check_edges(&sources, &mut faults);
-    labels::check(&sources, &mut faults);
-    drills::check(root, &sources, &mut faults)?;
-    hazard_table::check(root, &sources, &mut faults)?;
+    atomics::check_edges(sources, &mut faults);
+    labels::check(sources, &mut faults);
+    drills::check(root, sources, &mut faults)?;
+    hazard_table::check(root, sources, &mut faults)?;
     layering::check(&mut faults)?;
     features::check(&mut faults)?;
-    targets::check(&sources, &mut faults)?;
-    denied::check(root, &sources, &mut faults)?;
+    targets::check(sources, &mut faults)?;
+    denied::check(root, sources, &mut faults)?;
     repository::check(root, &mut faults)?;
     faults.sort();
     Ok(faults)

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Result, anyhow};
 use proc_macro2::{Delimiter, LineColumn, Span, TokenStream, TokenTree};
@@ -122,9 +123,18 @@ impl Source {
     }
 }
 
-/// Reads every Rust file of the workspace at `root`, knowing which modules were declared for tests
-/// only.
-pub(crate) fn read_all(root: &Path) -> Result<Vec<Source>> {
+/// Every Rust file of the workspace. They are read once in a process, which takes seconds where it
+/// is not optimised.
+pub(crate) fn all() -> Result<&'static [Source]> {
+    static ALL: OnceLock<Result<Vec<Source>>> = OnceLock::new();
+    let sources = ALL.get_or_init(|| read_all(&workspace::root()));
+    sources
+        .as_deref()
+        .map_err(|error| anyhow!("the sources: {error:#}"))
+}
+
+/// Reads them, knowing which modules were declared for tests only.
+fn read_all(root: &Path) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for path in workspace::files(root, |path| path.extension().is_some_and(|end| end == "rs"))? {
         sources.push(Source::new(&path, &workspace::text(&root.join(&path))?)?);
