@@ -84,6 +84,8 @@ pub enum Operation<'a> {
 /// - C6: every [`Outcome::Accepted`](crate::Outcome::Accepted) is closed and every piece recycled,
 ///   also when the caller no longer knows its user_data (a late completion after a cancel).
 /// - C7: all methods are called from the thread that made the driver.
+/// - C8: what was lent of a socket ([`Driver::lend`]) is taken back before the next receive from
+///   it, and before it is closed or aborted.
 ///
 /// The driver promises
 /// - D1: an operation has any number of completions with `more`, then exactly one without. Only
@@ -237,9 +239,8 @@ pub trait Driver {
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped>;
 
-    /// Lends what the socket receives to another thread, which moves it into a pipe. The caller
-    /// takes it back before it receives from the socket, or closes it. `None`: no descriptor is to
-    /// be had. One system call.
+    /// Lends what the socket receives to another thread, which moves it into a pipe, until the
+    /// caller takes it back (C8). `None`: no descriptor is to be had. One system call.
     fn lend(&mut self, socket: Socket) -> Option<Lent> {
         socket.lend()
     }

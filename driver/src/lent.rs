@@ -64,6 +64,12 @@ impl Lent {
         drop(stream);
     }
 
+    /// Whether it has not been taken back.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn is_out(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     /// Moves what has come into an empty pipe: no less than the one bound, no more than the other.
     /// How many bytes; 0 where less is there, the loan has ended, or the stream has.
     pub(crate) fn splice_into(&self, pipe: BorrowedFd<'_>, bytes: RangeInclusive<usize>) -> usize {

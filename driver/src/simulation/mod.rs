@@ -67,6 +67,8 @@ pub struct Simulation {
     now_ns: u64,
     hurried: bool,
     counters: DriverStatistics,
+    /// Streams that were lent, by their sockets.
+    lent: Vec<(u32, Lent)>,
 }
 
 flatpath_structures::opaque_debug! {
@@ -93,12 +95,18 @@ impl Simulation {
             now_ns,
             hurried: false,
             counters: DriverStatistics::default(),
+            lent: Vec::new(),
         };
         (simulation, network)
     }
 
     fn start(&mut self, user_data: u64, kind: Kind, mode: OperationMode) {
+        let is_received = matches!(kind, Kind::Receive { .. });
+        let takes_lent = is_received && kind.socket().is_some_and(|it| self.is_lent(it));
         let mut world = self.network.world();
+        if takes_lent {
+            world.broken_promise(&format!("C8: {kind:?} while its socket is lent"));
+        }
         if user_data > USER_DATA_MAX {
             world.broken_promise(&format!("C1: {user_data:#x} is above USER_DATA_MAX"));
         }
@@ -113,6 +121,22 @@ impl Simulation {
             world.broken_promise(&format!("C2: a second {}: {kind:?}", kind.name()));
         }
         world.operations.start(user_data, kind, mode);
+    }
+
+    fn end(&mut self, socket: Socket, is_abort: bool) {
+        let number = socket.number();
+        // A duplicate of the descriptor would keep the connection open.
+        let is_lent = self.is_lent(number);
+        let mut world = self.network.world();
+        if is_lent {
+            world.broken_promise(&format!("C8: socket {number} ends while it is lent"));
+        }
+        world.end_socket(number, is_abort);
+    }
+
+    fn is_lent(&self, socket: u32) -> bool {
+        let mut lent = self.lent.iter().filter(|(of, _)| *of == socket);
+        lent.any(|(_, lent)| lent.is_out())
     }
 
     /// Moves the clock to what happens next, at most by a step.
@@ -257,7 +281,10 @@ impl Driver for Simulation {
     }
 
     fn lend(&mut self, socket: Socket) -> Option<Lent> {
-        Some(Lent::new(LentStream(self.network.clone(), socket.number())))
+        let lent = Lent::new(LentStream(self.network.clone(), socket.number()));
+        self.lent.retain(|(_, lent)| lent.is_out());
+        self.lent.push((socket.number(), lent.clone()));
+        Some(lent)
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
@@ -326,11 +353,11 @@ impl Driver for Simulation {
     }
 
     fn close(&mut self, socket: Socket) {
-        self.network.world().end_socket(socket.number(), false);
+        self.end(socket, false);
     }
 
     fn abort(&mut self, socket: Socket) {
-        self.network.world().end_socket(socket.number(), true);
+        self.end(socket, true);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
