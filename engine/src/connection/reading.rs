@@ -239,10 +239,10 @@ impl Connection {
         self.rare().lent = Some(lent);
     }
 
-    /// Takes back what was lent, unless it waits for the job: nothing is received here before, and
-    /// the socket is not closed.
+    /// Takes back what was lent, unless it waits for the job: nothing is received here before. That
+    /// it ends has ended its stall.
     pub(crate) fn take_back(&mut self) {
-        let is_waited_for = self.stalled() == Some(Stall::Body) && !self.is_closing();
+        let is_waited_for = self.stalled() == Some(Stall::Body);
         if let Some(rare) = &mut self.rare
             && let Some(lent) = rare.lent.take_if(|_| !is_waited_for)
         {

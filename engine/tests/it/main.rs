@@ -73,6 +73,7 @@ mod simulation_memory;
 mod simulation_parked;
 #[cfg(feature = "tls")]
 mod simulation_phases;
+mod simulation_piped;
 mod simulation_prompt;
 mod simulation_room;
 mod simulation_slow;

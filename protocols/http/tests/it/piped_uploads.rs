@@ -20,11 +20,15 @@ const LENGTH: usize = 3_000_000;
 
 /// What all sinks of a server have come to.
 #[derive(Clone, Default)]
-struct Counts(Arc<[AtomicUsize; 3]>);
+struct Counts(Arc<[AtomicUsize; 5]>);
 
 const PIPES: usize = 0;
 const FINISHED: usize = 1;
 const ABANDONED: usize = 2;
+/// Short requests that were answered.
+const ANSWERED: usize = 3;
+/// Pipes after which a short request waited for the worker.
+const WAITED: usize = 4;
 
 impl Counts {
     fn add(&self, what: usize) {
@@ -53,6 +57,7 @@ impl Service for Storing {
     }
 
     fn pooled(&self, _: &mut Request, _: &mut WorkerScope<'_>) -> Response {
+        self.0.add(ANSWERED);
         Response::new("short".into())
     }
 
@@ -72,6 +77,7 @@ impl Service for Storing {
             file: File::from(file.expect("a file")),
             path: request.uri().path().to_owned(),
             counts: self.0.clone(),
+            waited_at: None,
         }))
     }
 
@@ -84,6 +90,8 @@ struct Stored {
     file: File,
     path: String,
     counts: Counts,
+    /// A short request waited after the last pipe, when so many were answered.
+    waited_at: Option<usize>,
 }
 
 impl Sink for Stored {
@@ -100,9 +108,15 @@ impl Sink for Stored {
     fn write_piped(
         &mut self,
         piped: &mut Piped,
-        _: &mut WorkerScope<'_>,
+        scope: &mut WorkerScope<'_>,
     ) -> Result<(), Box<Response>> {
         self.counts.add(PIPES);
+        let answered = self.counts.get(ANSWERED);
+        assert_ne!(self.waited_at, Some(answered), "it waits still");
+        self.waited_at = scope.others_wait().then_some(answered);
+        if self.waited_at.is_some() {
+            self.counts.add(WAITED);
+        }
         match self.path.as_str() {
             "/full" => Err(Box::new(StatusCode::INSUFFICIENT_STORAGE.into_response())),
             "/panics" => panic!("as it was told"),
@@ -196,6 +210,25 @@ fn sim_a_fast_client_costs_a_worker_for_each_mebibyte() {
     // The worker fills the pipe again by itself.
     let jobs = statistics.jobs_dispatched;
     assert!(jobs < 8, "{jobs} hand-overs");
+}
+
+#[test]
+fn sim_a_worker_that_others_wait_for_does_not_fill_its_pipe_again() {
+    let mut waited = 0;
+    for seed in 0..SEEDS / 2 {
+        let (mut server, client, counts) = served(Conditions::calm(seed));
+        client.write(&[head("/file", 4 << 20), pattern(4 << 20)].concat());
+        let other = server.connect();
+        for _ in 0..100 {
+            other.write(b"GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+            server.turn();
+            other.read();
+        }
+        let stored = body(&mut server, &client);
+        assert!(stored == pattern(4 << 20), "seed {seed}");
+        waited += counts.get(WAITED);
+    }
+    assert!(waited > SEEDS as usize / 2, "{waited}");
 }
 
 #[test]
