@@ -64,7 +64,7 @@ impl<'l> Asked<'l> {
         for (entry, name, value) in list.entries() {
             // 8.2.1: "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed
             // (ASCII LF, 0x0a), or carriage return (ASCII CR, 0x0d) at any position."
-            if !chars::is_header_value(value) && !value.is_empty() {
+            if !chars::is_header_value(value) {
                 return Err(Refusal::Malformed);
             }
             let place = match Name::of(entry, name) {
@@ -88,9 +88,7 @@ impl<'l> Asked<'l> {
                 return Err(Refusal::Malformed);
             }
         }
-        let method = method.filter(|method| chars::is_token_word(method));
-        let method = method.and_then(|method| std::str::from_utf8(method).ok());
-        asked.method = method.ok_or(Refusal::Malformed)?;
+        asked.method = method.and_then(method_of).ok_or(Refusal::Malformed)?;
         asked.check().ok_or(Refusal::Malformed)?;
         Ok(asked)
     }
@@ -136,13 +134,17 @@ impl<'l> Asked<'l> {
         target.map_err(|_| Refusal::Fault(Fault::Target))
     }
 
-    /// What the target is made of.
-    pub(super) fn parse<'a>(&self, target: &'a str) -> Result<Target<'a>, Fault> {
-        let method = match self.protocol {
+    /// The method that it is served by.
+    fn served_method(&self) -> &'l str {
+        match self.protocol {
             Some(_) => "GET",
             None => self.method,
-        };
-        parse_target(method, target)
+        }
+    }
+
+    /// What the target is made of.
+    pub(super) fn parse<'a>(&self, target: &'a str) -> Result<Target<'a>, Fault> {
+        parse_target(self.served_method(), target)
     }
 
     /// The line of HTTP/1 that it would be, for the log.
@@ -151,15 +153,16 @@ impl<'l> Asked<'l> {
         [self.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat()
     }
 
-    /// The head that it is; `target`: without dot segments, and what it is made of. `cookies`:
-    /// where all of them are put together. There are `slots` for each field and [`ADDED`] more.
+    /// The head that it is; `spelled`: its target; `target`: without dot segments, and what it is
+    /// made of. `cookies`: where all of them are put together. There are `slots` for each field and
+    /// [`ADDED`] more.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn head<'a>(
         &self,
         (list, cookies): (&'a FieldList, Option<Field>),
-        (target, parsed): (&'a str, Result<Target<'a>, Fault>),
+        (spelled, target, parsed): (&'a str, &'a str, Result<Target<'a>, Fault>),
         slots: &'a mut [Header<'a>],
         limits: &Limits,
         known_host: &str,
@@ -173,12 +176,11 @@ impl<'l> Asked<'l> {
         if self.method.len() > METHOD_BYTES_MAX {
             return Err(Fault::MethodTooLong.into());
         }
-        let (method, target, spelled) = match (self.protocol, self.method) {
-            (Some(_), _) => ("GET", target, self.target()?),
+        let method = self.served_method();
+        if method == "CONNECT" {
             // It has no answer but this one.
-            (None, "CONNECT") => return Err(Fault::Tunnel.into()),
-            (None, method) => (method, target, self.target()?),
-        };
+            return Err(Fault::Tunnel.into());
+        }
         if spelled.len() > limits.target_bytes_max {
             return Err(Fault::TargetTooLong.into());
         }
@@ -268,6 +270,15 @@ impl<'l> Asked<'l> {
     }
 }
 
+/// A method as text, if it may be one.
+fn method_of(method: &[u8]) -> Option<&str> {
+    match method {
+        b"GET" => Some("GET"),
+        method if chars::is_token_word(method) => std::str::from_utf8(method).ok(),
+        _ => None,
+    }
+}
+
 /// Headers that pseudo-headers stand for: `connection`, `upgrade` and `host`.
 pub(super) const ADDED: usize = 3;
 
@@ -338,7 +349,6 @@ fn check_space(value: &[u8]) -> Option<Fault> {
 /// Whether these may come after a body (RFC 9113 section 8.1).
 pub(super) fn are_trailers(list: &FieldList) -> bool {
     list.entries().all(|(entry, name, value)| {
-        let is_value = value.is_empty() || chars::is_header_value(value);
-        is_value && Name::of(entry, name).is_header_of(value)
+        chars::is_header_value(value) && Name::of(entry, name).is_header_of(value)
     })
 }

@@ -27,7 +27,6 @@ use crate::connection::state::{Http, log};
 use crate::connection::upload::{self, When};
 use crate::head::dots;
 use crate::head::fault::Fault;
-use crate::head::target::path_range;
 use crate::head::{Framing, Head, KnownHeader, RequestMeta};
 use crate::limits::UPLOAD_PIECE_BYTES;
 use crate::service::{Opening, Service, log_number};
@@ -92,14 +91,14 @@ impl<S: Service> Stream<S> {
         };
         let limits = &connection.protocol.limits;
         let known_host = &connection.thread.host.name;
-        let target = asked.target()?;
+        let spelled = asked.target()?;
         let resolved;
-        let target = match asked.parse(target) {
+        let target = match asked.parse(spelled) {
             Err(Fault::DotSegments) => {
-                resolved = without_dots(target)?;
-                (&*resolved, asked.parse(&resolved))
+                resolved = dots::without(spelled)?.concat();
+                (spelled, &*resolved, asked.parse(&resolved))
             }
-            parsed => (target, parsed),
+            parsed => (spelled, spelled, parsed),
         };
         let head = asked.head(fields, target, slots, limits, known_host)?;
         self.take_parsed(connection, head, asked.asks_tunnel())
@@ -382,12 +381,4 @@ impl Incoming {
         let bytes = std::mem::take(&mut self.unreleased);
         connection.core.release(Some(flow), bytes);
     }
-}
-
-/// A target without its dot segments.
-#[cold]
-fn without_dots(target: &str) -> Result<String, Fault> {
-    let range = path_range(target);
-    let path = dots::without_dot_segments(&target[range.clone()])?;
-    Ok([&target[..range.start], &path, &target[range.end..]].concat())
 }

@@ -121,6 +121,22 @@ pub fn without_dot_segments(path: &str) -> Result<Cow<'_, str>, Fault> {
     Ok(Cow::Owned(format!("/{}", kept.join("/"))))
 }
 
+/// A well-formed target without its dot segments, in three pieces: what is before the path, the
+/// path, and what comes after it.
+///
+/// # Errors
+/// [`Fault::DotSegments`]: it leads above the root.
+#[cold]
+pub(crate) fn without(target: &str) -> Result<[Cow<'_, str>; 3], Fault> {
+    let range = path_range(target);
+    let path = without_dot_segments(&target[range.clone()])?;
+    Ok([
+        target[..range.start].into(),
+        path,
+        target[range.end..].into(),
+    ])
+}
+
 /// Writes a head whose request line is well-formed without the dot segments of its target; returns
 /// the target as it was spelled.
 ///
@@ -134,12 +150,14 @@ pub(crate) fn remove_from_head<'h>(head: &'h [u8], out: &mut Vec<u8>) -> Result<
         return Err(Fault::RequestLine);
     };
     let target_from = line_from + method.len() + 1;
+    let rest = &head[target_from + target.len()..];
     let target = std::str::from_utf8(target).map_err(|_| Fault::Target)?;
-    let range = path_range(target);
-    let path = without_dot_segments(&target[range.clone()])?;
-    out.extend_from_slice(&head[..target_from + range.start]);
-    out.extend_from_slice(path.as_bytes());
-    out.extend_from_slice(&head[target_from + range.end..]);
+    let pieces = without(target)?;
+    out.extend_from_slice(&head[..target_from]);
+    pieces
+        .iter()
+        .for_each(|piece| out.extend_from_slice(piece.as_bytes()));
+    out.extend_from_slice(rest);
     Ok(target)
 }
 
