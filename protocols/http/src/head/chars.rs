@@ -1,6 +1,6 @@
 //! Classes of characters, from the grammars of RFC 9110 and RFC 3986.
 //!
-//! Cost: one table load per byte.
+//! Cost: one table load per byte; of header values a few instructions for eight bytes.
 
 const TOKEN: u8 = 1;
 const VALUE: u8 = 2;
@@ -80,7 +80,22 @@ pub(crate) fn is_token_word(bytes: &[u8]) -> bool {
 
 /// Header values: visible characters, space, tab and everything from 0x80 up.
 pub(crate) fn is_header_value(bytes: &[u8]) -> bool {
-    all_in(bytes, VALUE)
+    // The last eight overlap those before them.
+    let are_plain = bytes.last_chunk().is_some_and(|last| {
+        let (words, _) = bytes.as_chunks();
+        words.iter().all(are_visible) && are_visible(last)
+    });
+    are_plain || all_in(bytes, VALUE)
+}
+
+/// Whether none of these is a control character, of which a value may have a tab. Where one is,
+/// those after it may be taken for such as well.
+fn are_visible(bytes: &[u8; 8]) -> bool {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // The highest bit of each byte that was less than another one, if both have none.
+    let below = |word: u64, other: u64| word.wrapping_sub(EACH * other) & !word & (EACH << 7);
+    let word = u64::from_le_bytes(*bytes);
+    below(word, 0x20) | below(word ^ (EACH * 0x7f), 1) == 0
 }
 
 /// What the characters of a text may be.
@@ -156,6 +171,22 @@ mod tests {
             assert!(!is_token(byte) && !is_host(byte));
         }
         assert!(path_text(b"#") == PathText::Other && !is_query(b"#"));
+    }
+
+    #[test]
+    fn a_value_is_one_wherever_in_it_each_byte_is() {
+        for byte in 0..=255u8 {
+            for length in 1..40 {
+                for at in 0..length {
+                    let mut value = vec![b'v'; length];
+                    value[at] = byte;
+                    let expected = is_in(byte, VALUE);
+                    assert_eq!(is_header_value(&value), expected, "{byte:#x} at {at}");
+                }
+            }
+        }
+        assert!(is_header_value(b"\t\x80 and\ta \xff~ long value"));
+        assert!(!is_header_value(b"\t and \x7f in a long value"));
     }
 
     #[test]

@@ -21,9 +21,7 @@
 
 use super::Broken;
 use super::huffman;
-use super::table::{
-    Dynamic, ENTRY_OVERHEAD_BYTES, Entry, STATIC_ENTRIES, TABLE_BYTES_MAX, of_static,
-};
+use super::table::{Dynamic, ENTRY_OVERHEAD_BYTES, Entry, STATIC_ENTRIES, TABLE_BYTES_MAX};
 
 /// Where a field's name and value are in the text of its list: one after the other, or its value
 /// alone.
@@ -222,8 +220,12 @@ impl Decoder {
             match first {
                 0x80.. => {
                     let index = integer(&mut input, 7)?;
-                    let (name, value) = self.entry(index)?;
-                    list.push(Entry::of(index), name, value);
+                    let entry = Entry::of(index);
+                    let (name, value) = match entry {
+                        Some(entry) => (entry.name().as_bytes(), entry.value().as_bytes()),
+                        None => self.dynamic(index)?,
+                    };
+                    list.push(entry, name, value);
                 }
                 0x20..=0x3f => {
                     let size = integer(&mut input, 5)?;
@@ -263,12 +265,16 @@ impl Decoder {
         let from = list.text.len();
         let index = integer(input, if first & 0x40 != 0 { 6 } else { 4 })?;
         let entry = Entry::of(index);
-        match index {
-            0 => string(input, &mut list.text)?,
-            index => {
-                let (name, _) = self.entry(index)?;
+        match (entry, index) {
+            (Some(entry), _) if is_added => {
+                list.text.extend_from_slice(entry.name().as_bytes());
+            }
+            (Some(_), _) => {}
+            (None, 0) => string(input, &mut list.text)?,
+            (None, index) => {
+                let (name, _) = self.dynamic(index)?;
                 // What is in neither is not copied.
-                if is_added || entry.is_none() && !list.is_over() {
+                if is_added || !list.is_over() {
                     list.text.extend_from_slice(name);
                 }
             }
@@ -287,18 +293,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// The entry of an index: name and value.
-    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Broken> {
-        match of_static(index) {
-            Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
-            // RFC 7541 2.3.3: "Indices strictly greater than the sum of the lengths of both tables
-            // MUST be treated as a decoding error." 6.1: "The index value of 0 is not used."
-            None => {
-                let index = index.checked_sub(STATIC_ENTRIES + 1).ok_or(Broken)?;
-                let table = self.table.as_ref().ok_or(Broken)?;
-                table.entry(index).ok_or(Broken)
-            }
-        }
+    /// The entry of an index that is none of the static table: name and value. RFC 7541 2.3.3:
+    /// "Indices strictly greater than the sum of the lengths of both tables MUST be treated as a
+    /// decoding error." 6.1: "The index value of 0 is not used."
+    fn dynamic(&self, index: usize) -> Result<(&[u8], &[u8]), Broken> {
+        let index = index.checked_sub(STATIC_ENTRIES + 1).ok_or(Broken)?;
+        let table = self.table.as_ref().ok_or(Broken)?;
+        table.entry(index).ok_or(Broken)
     }
 }
 

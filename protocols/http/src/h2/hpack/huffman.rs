@@ -3,9 +3,9 @@
 //! The code is canonical: codes of one length are numbers in the order of their symbols, and each
 //! length begins where the one before it ended. So the lengths are all that is written down here.
 //!
-//! Cost: decoding is one look into a table for each symbol of at most eight bits, which all of
-//! letters, digits and the usual marks are but a few; a short loop for others. Encoding is a look
-//! into a table for each byte.
+//! Cost: decoding is a look into a table for two symbols where both have eleven bits or fewer
+//! together, as most letters and digits have; for one where that is so of it alone, as all usual
+//! marks; a short loop for others. Encoding is a look into a table for each byte.
 
 use crate::respond::sink::Sink;
 
@@ -30,7 +30,7 @@ const LENGTH_MAX: usize = 30;
 const LENGTH_MIN: usize = 5;
 
 /// Codes up to this length, in bits, are found by one look.
-const SHORT_BITS: usize = 8;
+const SHORT_BITS: usize = 11;
 
 /// What follows from the lengths.
 struct Code {
@@ -42,8 +42,31 @@ struct Code {
     first: [u32; LENGTH_MAX + 1],
     from: [u16; LENGTH_MAX + 1],
     counts: [u16; LENGTH_MAX + 1],
-    /// By the next eight bits: a byte, and the length of its code; 0 where that is longer.
-    short: [(u8, u8); 1 << SHORT_BITS],
+    short: [Short; 1 << SHORT_BITS],
+}
+
+/// What the next `SHORT_BITS` bits begin with.
+#[derive(Clone, Copy)]
+struct Short {
+    /// Two bytes, or one and any other.
+    bytes: [u8; 2],
+    /// The length of the first one's code; 0 where that is longer.
+    first_bits: u8,
+    /// Of the codes of both; of the first alone where there is one.
+    bits: u8,
+}
+
+impl Short {
+    const LONG: Short = Short {
+        bytes: [0; 2],
+        first_bits: 0,
+        bits: 0,
+    };
+
+    /// How many bytes.
+    fn count(self) -> usize {
+        1 + usize::from(self.bits > self.first_bits)
+    }
 }
 
 static CODE: Code = code();
@@ -55,7 +78,7 @@ const fn code() -> Code {
         first: [0; LENGTH_MAX + 1],
         from: [0; LENGTH_MAX + 1],
         counts: [0; LENGTH_MAX + 1],
-        short: [(0, 0); 1 << SHORT_BITS],
+        short: [Short::LONG; 1 << SHORT_BITS],
     };
     let (mut next, mut place, mut length) = (0u32, 0usize, LENGTH_MIN);
     while length <= LENGTH_MAX {
@@ -72,7 +95,9 @@ const fn code() -> Code {
                     let mut at = (next as usize) << rest;
                     let end = (next as usize + 1) << rest;
                     while at < end {
-                        code.short[at] = (symbol as u8, length as u8);
+                        code.short[at].bytes[0] = symbol as u8;
+                        code.short[at].first_bits = length as u8;
+                        code.short[at].bits = length as u8;
                         at += 1;
                     }
                 }
@@ -81,6 +106,18 @@ const fn code() -> Code {
             symbol += 1;
         }
         (next, length) = (next << 1, length + 1);
+    }
+    let mut at = 0;
+    while at < code.short.len() {
+        // The bits after the first code, and zeros, which are no part of it.
+        let first_bits = code.short[at].first_bits as usize;
+        let second = code.short[(at << first_bits) % code.short.len()];
+        let bits = first_bits + second.first_bits as usize;
+        if first_bits > 0 && second.first_bits > 0 && bits <= SHORT_BITS {
+            code.short[at].bytes[1] = second.bytes[0];
+            code.short[at].bits = bits as u8;
+        }
+        at += 1;
     }
     code
 }
@@ -98,13 +135,14 @@ pub(super) struct Broken;
 /// treated as a decoding error."
 pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
     let from = out.len();
-    out.resize(from + input.len() * 8 / LENGTH_MIN, 0);
+    // Two bytes are written at a time, of which the second may be none.
+    out.resize(from + input.len() * 8 / LENGTH_MIN + 1, 0);
     let decoded = decode_into(input, &mut out[from..]);
     out.truncate(from + decoded.unwrap_or(0));
     decoded.map(drop)
 }
 
-/// The same, into room for the most that it can be; how much it is.
+/// The same, into room for one more than the most that it can be; how much it is.
 fn decode_into(mut input: &[u8], room: &mut [u8]) -> Result<usize, Broken> {
     // The next bits, the first of them the highest, `count` of them taken from the input; the
     // others are zeros, or what the input has next.
@@ -122,20 +160,21 @@ fn decode_into(mut input: &[u8], room: &mut [u8]) -> Result<usize, Broken> {
             (count, input) = (count + 8, rest);
         }
         while count >= SHORT_BITS {
-            let (symbol, length) = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
-            if length == 0 {
+            let short = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
+            if short.bits == 0 {
                 break;
             }
-            room[done] = symbol;
-            (bits, done) = (bits << length, done + 1);
-            count -= usize::from(length);
+            room[done..done + 2].copy_from_slice(&short.bytes);
+            (bits, done) = (bits << short.bits, done + short.count());
+            count -= usize::from(short.bits);
         }
         if count < LENGTH_MAX && !input.is_empty() {
             continue;
         }
-        let found = match CODE.short[(bits >> (64 - SHORT_BITS)) as usize] {
-            (_, 0) => long(bits),
-            (symbol, length) => Some((symbol, usize::from(length))),
+        let short = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
+        let found = match short.first_bits {
+            0 => long(bits),
+            first_bits => Some((short.bytes[0], usize::from(first_bits))),
         };
         let Some((symbol, length)) = found.filter(|(_, length)| *length <= count) else {
             break;
@@ -253,6 +292,33 @@ mod tests {
         assert_eq!(last, (1 << LENGTH_MAX) - 1);
     }
 
+    /// The byte whose code these bits, `count` of them, begin with, and its length.
+    fn begins_with(bits: u32, count: usize) -> Option<(u8, usize)> {
+        (0..=255).find_map(|byte: u8| {
+            let length = usize::from(LENGTHS[usize::from(byte)]);
+            let rest = count.checked_sub(length)?;
+            (bits >> rest == CODE.codes[usize::from(byte)]).then_some((byte, length))
+        })
+    }
+
+    #[test]
+    fn a_look_finds_all_that_its_bits_begin_with_of_two_bytes() {
+        for (at, short) in CODE.short.iter().enumerate() {
+            let Some((first, first_bits)) = begins_with(at as u32, SHORT_BITS) else {
+                assert_eq!((short.first_bits, short.bits), (0, 0), "{at:#b}");
+                continue;
+            };
+            let rest = SHORT_BITS - first_bits;
+            let second = begins_with(at as u32 & ((1 << rest) - 1), rest);
+            let bits = first_bits + second.map_or(0, |(_, bits)| bits);
+            assert_eq!(short.bytes[0], first, "{at:#b}");
+            assert_eq!(usize::from(short.first_bits), first_bits, "{at:#b}");
+            assert_eq!(usize::from(short.bits), bits, "{at:#b}");
+            assert_eq!(short.count(), 1 + usize::from(second.is_some()), "{at:#b}");
+            assert!(second.is_none_or(|(byte, _)| byte == short.bytes[1]));
+        }
+    }
+
     #[test]
     fn every_byte_comes_back_at_each_place() {
         for byte in 0..=255u8 {
@@ -268,7 +334,12 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..20_000 {
             let length = random.usize(..40);
-            let text: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            let usual = random.bool();
+            let byte = |_| match usual {
+                true => random.alphanumeric() as u8,
+                false => random.u8(..),
+            };
+            let text: Vec<u8> = (0..length).map(byte).collect();
             let mut code = encoded(&text);
             assert_eq!(decoded(&code).as_ref(), Ok(&text));
             // What is read is written in the same way.

@@ -109,11 +109,10 @@ impl Entry {
     pub(crate) fn name(self) -> &'static str {
         STATIC[usize::from(self.0.get()) - 1].0
     }
-}
 
-/// The static entry of an index from 1 on.
-pub(super) fn of_static(index: usize) -> Option<(&'static str, &'static str)> {
-    STATIC.get(index.checked_sub(1)?).copied()
+    pub(super) fn value(self) -> &'static str {
+        STATIC[usize::from(self.0.get()) - 1].1
+    }
 }
 
 /// How many static entries there are.
@@ -228,14 +227,14 @@ mod tests {
     fn each_static_name_is_found_at_its_first_index() {
         for (at, (name, _)) in STATIC.iter().enumerate() {
             let index = index_of(name.as_bytes()).expect("a static name");
-            assert_eq!(of_static(index).map(|(name, _)| name), Some(*name));
+            assert_eq!(Entry::of(index).map(Entry::name), Some(*name));
             assert!(index <= at + 1);
             assert_eq!(index_of(&[name.as_bytes(), b"x"].concat()), None);
         }
         for name in ["", "x-powered-by", "zebra", "Date", "contenu"] {
             assert_eq!(index_of(name.as_bytes()), None, "{name}");
         }
-        assert_eq!((of_static(0), of_static(62)), (None, None));
+        assert_eq!((Entry::of(0), Entry::of(62)), (None, None));
     }
 
     #[test]
