@@ -74,7 +74,7 @@ fn print(version: &str, path: &OnPath) {
 fn build() -> Result<PathBuf> {
     let mut command = process::cargo(&["build", "--quiet", "--package", "flatpath-cli"]);
     command
-        .args(["--features", "rustix/use-libc-auxv"])
+        .args(["--features", "rustix/use-libc-auxv,http2"])
         .args(["--config", "profile.dev.debug='line-tables-only'"])
         .args(["--target-dir", TARGET])
         .env("RUSTFLAGS", "--cfg slow_clock");
