@@ -45,6 +45,7 @@ mod state_parts;
 mod test_client;
 mod time_outs;
 mod trailers;
+mod tunnel_waits;
 mod tunnels;
 mod typed;
 mod unread;

@@ -25,11 +25,14 @@ use crate::serve::start;
 
 const SEEDS: u64 = 20;
 
+/// What a line holds.
+const HELD_BYTES: usize = 64 * 1024;
+
 on_each_driver!(the_log_says_200_of_a_tunnel_and_how_it_ended);
 
 /// What tunnels were told, in its order.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
 
 impl Told {
     fn note(&self, what: impl Into<String>) {
@@ -40,7 +43,7 @@ impl Told {
         self.0.lock().expect("no panic").clone()
     }
 
-    fn has(&self, what: &str) -> bool {
+    pub(crate) fn has(&self, what: &str) -> bool {
         self.all().iter().any(|it| it == what)
     }
 }
@@ -53,6 +56,8 @@ struct Lines {
     is_working: bool,
     /// It does not end with its client, but with its second deadline.
     stays: bool,
+    /// What it keeps of the server's memory.
+    held: Vec<Bytes>,
 }
 
 /// What a line waits for.
@@ -65,6 +70,14 @@ impl Drop for Lines {
 }
 
 impl Lines {
+    /// Keeps some of the server's memory until it ends.
+    fn hold(&mut self, stream: &mut TunnelStream<'_, '_>) -> Result<(), Waits> {
+        let held = stream.io.hold(vec![0; HELD_BYTES].into());
+        self.held.push(held.map_err(|_| Waits(Stall::Memory))?);
+        stream.write(Bytes::from_static(b"held\n"));
+        Ok(())
+    }
+
     /// Answers a line, unless it has to wait.
     fn answer(&mut self, stream: &mut TunnelStream<'_, '_>, line: &[u8]) -> Result<(), Waits> {
         match line {
@@ -94,6 +107,9 @@ impl Lines {
                 stream.write(Bytes::from_static(b"never sent\n"));
                 stream.abort();
             }
+            b"anew\n" => stream.restart_phase(Phase::Idle),
+            b"hold\n" => self.hold(stream)?,
+            b"take all\n" => while self.hold(stream).is_ok() {},
             b"push\n" => stream.phase(Phase::Push),
             b"body\n" => stream.phase(Phase::Body),
             line => stream.write(Bytes::copy_from_slice(line)),
@@ -183,6 +199,7 @@ fn service(told: &Told) -> Http<impl Service> {
             told: told.clone(),
             is_working: false,
             stays: false,
+            held: Vec::new(),
         };
         let opened = tunnel(&request, "lines", Box::new(lines));
         opened.unwrap_or_else(|refusal| *refusal)
@@ -194,7 +211,7 @@ fn service(told: &Told) -> Http<impl Service> {
     Http::service(router)
 }
 
-fn asked(path: &str) -> Asked<()> {
+pub(crate) fn asked(path: &str) -> Asked<()> {
     let asked = Asked::builder().method(Method::CONNECT);
     let asked = asked.uri(format!("http://h{path}"));
     let asked = asked.extension(Protocol::from_static("lines"));
@@ -202,15 +219,15 @@ fn asked(path: &str) -> Asked<()> {
 }
 
 /// A tunnel that has begun, in a server.
-struct Talk {
-    server: TestServer,
-    peer: Peer,
-    index: usize,
-    told: Told,
+pub(crate) struct Talk {
+    pub(crate) server: TestServer,
+    pub(crate) peer: Peer,
+    pub(crate) index: usize,
+    pub(crate) told: Told,
 }
 
 impl Talk {
-    fn begin(conditions: Conditions) -> Talk {
+    pub(crate) fn begin(conditions: Conditions) -> Talk {
         let told = Told::default();
         let mut server = TestServer::new(conditions, service(&told));
         let mut peer = Peer::new(&mut server);
@@ -225,18 +242,18 @@ impl Talk {
         talk
     }
 
-    fn say(&mut self, words: &str) {
+    pub(crate) fn say(&mut self, words: &str) {
         self.peer.feed(self.index, words.as_bytes(), false);
     }
 
-    fn until_heard(&mut self, words: &str) {
+    pub(crate) fn until_heard(&mut self, words: &str) {
         let index = self.index;
         let heard = |peer: &Peer| peer.reply(index).text().len() >= words.len();
         self.peer.until(&mut self.server, heard);
         assert_eq!(self.peer.reply(index).text(), words);
     }
 
-    fn until_told(&mut self, what: &str) {
+    pub(crate) fn until_told(&mut self, what: &str) {
         let told = self.told.clone();
         self.peer.until(&mut self.server, |_| told.has(what));
     }
