@@ -45,7 +45,8 @@ use crate::streams::deferred::Slot;
 ///
 /// Limits: a client whose machine has vanished without a word is found out by the deadlines of its
 /// connection only. Over HTTP/1.1 the server learns nothing while it does not read: because the
-/// client has sent more requests than are answered at a time, or the rest of a body is held back.
+/// client has sent more requests than are answered at a time, or bytes after its last one, or the
+/// rest of a body is held back.
 /// Handlers that run [inline](crate::Methods::inline) are told nothing: there it is always false.
 #[derive(Clone, Default)]
 pub struct ClientWatch {

@@ -107,8 +107,13 @@ impl<S: Service> Protocol for Http<S> {
             connection.phase(Phase::Work);
         }
         conclude(connection);
-        if matches!(connection.session.stage, Stage::Over | Stage::Closed) {
-            used = input.len();
+        match connection.session.stage {
+            Stage::Over if used < input.len() => {
+                read::took_more(connection);
+                used = input.len();
+            }
+            Stage::Closed => used = input.len(),
+            _ => {}
         }
         match blocked {
             Some(on) => Received::Blocked { consumed: used, on },

@@ -364,12 +364,16 @@ pub(crate) fn number<S: Service>(connection: &mut Connection<'_, S>, job: &mut E
     }
 }
 
-/// The last request of the connection has been taken. Nothing more is received, unless its handler
-/// looks whether the client is gone: then what comes is dropped.
+/// The last request of the connection has been taken. What comes after it is dropped, but for its
+/// end: that says that the client has gone away.
 pub(crate) fn take_no_more<S: Service>(connection: &mut Connection<'_, S>) {
     connection.session.stage = Stage::Over;
-    let known = connection.session.known.as_ref();
-    if known.is_none_or(|known| known.watched.is_none()) {
-        connection.end_input();
-    }
+}
+
+/// Bytes came after the last request. They are dropped, and nothing more is received, so that no
+/// client keeps this thread at work with what means nothing.
+#[cold]
+pub(crate) fn took_more<S: Service>(connection: &mut Connection<'_, S>) {
+    connection.session.lingers = true;
+    connection.end_input();
 }

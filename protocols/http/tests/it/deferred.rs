@@ -113,6 +113,11 @@ pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")
 }
 
+/// The last request of its connection.
+fn get_last(path: &str) -> String {
+    get(path).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
+}
+
 #[test]
 fn sim_replies_that_are_made_elsewhere_keep_their_order() {
     each_seed(SEEDS, |seed| {
@@ -141,11 +146,7 @@ fn sim_replies_that_are_made_elsewhere_keep_their_order() {
             waiting.answer_one(random.usize(..));
             made += 1;
         }
-        client.write(
-            get("/now")
-                .replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
-                .as_bytes(),
-        );
+        client.write(get_last("/now").as_bytes());
         let replies = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
         let mut rest = replies.as_str();
         for end in [
@@ -227,14 +228,17 @@ fn sim_bodies_come_before_and_after() {
 
 #[test]
 fn sim_a_client_that_goes_away_is_told_to_the_responder() {
-    each_seed(SEEDS, |seed| {
+    each_seed(2 * SEEDS, |seed| {
         let waiting = Waiting::default();
         let http = Http::service(routes(&waiting));
         let mut server = TestServer::new(Conditions::rough(seed), http);
         let mut clients = Vec::new();
         for path in ["/pooled/a", "/inline/b", "/layered/c", "/now"] {
             let client = server.connect();
-            client.write(get(path).as_bytes());
+            // Also where it has said that it asks for nothing more.
+            let is_last = seed % 2 == 0;
+            let asked = if is_last { get_last(path) } else { get(path) };
+            client.write(asked.as_bytes());
             clients.push(client);
         }
         server.run_until(|| waiting.count() == 3);
@@ -262,11 +266,35 @@ fn sim_a_client_that_goes_away_is_told_to_the_responder() {
     });
 }
 
+/// No matter how long it is served: bytes that mean nothing are no work for this server.
+#[test]
+fn sim_what_follows_the_last_request_is_not_received() {
+    each_seed(SEEDS, |seed| {
+        let waiting = Waiting::default();
+        let http = Http::service(routes(&waiting));
+        let mut server = TestServer::new(Conditions::rough(seed), http);
+        let client = server.connect();
+        client.write(get_last("/pooled/a").as_bytes());
+        server.run_until(|| waiting.count() == 1);
+        let said = [b'x'; 1000];
+        for _ in 0..1000 {
+            client.write(&said);
+            server.turn();
+        }
+        let received = server.statistics().received_bytes;
+        assert!(received < 100 * 1000, "seed {seed}: {received} bytes");
+        waiting.take("a").send("all the same").expect("it waits");
+        let reply = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        assert!(reply.ends_with("all the same"), "seed {seed}: {reply}");
+    });
+}
+
 #[test]
 fn sim_an_end_that_came_before_the_waiting_is_known() {
     let upload = "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
     for asked in [
         get("/pooled/a"),
+        get_last("/pooled/a"),
         get("/layered/a"),
         get("/now") + &get("/pooled/a"),
         get("/pooled/a") + &get("/now"),
