@@ -45,27 +45,39 @@ struct Code {
     short: [Short; 1 << SHORT_BITS],
 }
 
-/// What the next `SHORT_BITS` bits begin with.
+/// What the next `SHORT_BITS` bits begin with, in one number, which is one load: two bytes, or one
+/// and any other; the length of the first one's code, 0 where that is longer; that of both codes,
+/// or of the first alone where there is one.
 #[derive(Clone, Copy)]
-struct Short {
-    /// Two bytes, or one and any other.
-    bytes: [u8; 2],
-    /// The length of the first one's code; 0 where that is longer.
-    first_bits: u8,
-    /// Of the codes of both; of the first alone where there is one.
-    bits: u8,
-}
+struct Short(u32);
 
 impl Short {
-    const LONG: Short = Short {
-        bytes: [0; 2],
-        first_bits: 0,
-        bits: 0,
-    };
+    const fn new(bytes: [u8; 2], first_bits: usize, bits: usize) -> Short {
+        let [first, second] = bytes;
+        Short(u32::from_le_bytes([
+            first,
+            second,
+            first_bits as u8,
+            bits as u8,
+        ]))
+    }
+
+    const fn bytes(self) -> [u8; 2] {
+        let [first, second, ..] = self.0.to_le_bytes();
+        [first, second]
+    }
+
+    const fn first_bits(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize
+    }
+
+    const fn bits(self) -> usize {
+        (self.0 >> 24) as usize
+    }
 
     /// How many bytes.
     fn count(self) -> usize {
-        1 + usize::from(self.bits > self.first_bits)
+        1 + usize::from(self.bits() > self.first_bits())
     }
 }
 
@@ -78,7 +90,7 @@ const fn code() -> Code {
         first: [0; LENGTH_MAX + 1],
         from: [0; LENGTH_MAX + 1],
         counts: [0; LENGTH_MAX + 1],
-        short: [Short::LONG; 1 << SHORT_BITS],
+        short: [Short(0); 1 << SHORT_BITS],
     };
     let (mut next, mut place, mut length) = (0u32, 0usize, LENGTH_MIN);
     while length <= LENGTH_MAX {
@@ -95,9 +107,7 @@ const fn code() -> Code {
                     let mut at = (next as usize) << rest;
                     let end = (next as usize + 1) << rest;
                     while at < end {
-                        code.short[at].bytes[0] = symbol as u8;
-                        code.short[at].first_bits = length as u8;
-                        code.short[at].bits = length as u8;
+                        code.short[at] = Short::new([symbol as u8, 0], length, length);
                         at += 1;
                     }
                 }
@@ -110,12 +120,12 @@ const fn code() -> Code {
     let mut at = 0;
     while at < code.short.len() {
         // The bits after the first code, and zeros, which are no part of it.
-        let first_bits = code.short[at].first_bits as usize;
-        let second = code.short[(at << first_bits) % code.short.len()];
-        let bits = first_bits + second.first_bits as usize;
-        if first_bits > 0 && second.first_bits > 0 && bits <= SHORT_BITS {
-            code.short[at].bytes[1] = second.bytes[0];
-            code.short[at].bits = bits as u8;
+        let first = code.short[at];
+        let second = code.short[(at << first.first_bits()) % code.short.len()];
+        let bits = first.first_bits() + second.first_bits();
+        if first.first_bits() > 0 && second.first_bits() > 0 && bits <= SHORT_BITS {
+            let bytes = [first.bytes()[0], second.bytes()[0]];
+            code.short[at] = Short::new(bytes, first.first_bits(), bits);
         }
         at += 1;
     }
@@ -148,33 +158,32 @@ fn decode_into(mut input: &[u8], room: &mut [u8]) -> Result<usize, Broken> {
     // others are zeros, or what the input has next.
     let (mut bits, mut count, mut done) = (0u64, 0usize, 0);
     loop {
-        if let Some(word) = input.first_chunk() {
-            bits |= u64::from_be_bytes(*word) >> count;
-            let bytes = (63 - count) / 8;
+        if !input.is_empty() {
+            let word = input.first_chunk().copied().unwrap_or_else(|| {
+                let mut word = [0; 8];
+                word[..input.len()].copy_from_slice(input);
+                word
+            });
+            bits |= u64::from_be_bytes(word) >> count;
+            let bytes = input.len().min((63 - count) / 8);
             (count, input) = (count + 8 * bytes, &input[bytes..]);
-        }
-        while count <= 56
-            && let [byte, rest @ ..] = input
-        {
-            bits |= u64::from(*byte) << (56 - count);
-            (count, input) = (count + 8, rest);
         }
         while count >= SHORT_BITS {
             let short = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
-            if short.bits == 0 {
+            if short.bits() == 0 {
                 break;
             }
-            room[done..done + 2].copy_from_slice(&short.bytes);
-            (bits, done) = (bits << short.bits, done + short.count());
-            count -= usize::from(short.bits);
+            room[done..done + 2].copy_from_slice(&short.bytes());
+            (bits, done) = (bits << short.bits(), done + short.count());
+            count -= short.bits();
         }
         if count < LENGTH_MAX && !input.is_empty() {
             continue;
         }
         let short = CODE.short[(bits >> (64 - SHORT_BITS)) as usize];
-        let found = match short.first_bits {
+        let found = match short.first_bits() {
             0 => long(bits),
-            first_bits => Some((short.bytes[0], usize::from(first_bits))),
+            first_bits => Some((short.bytes()[0], first_bits)),
         };
         let Some((symbol, length)) = found.filter(|(_, length)| *length <= count) else {
             break;
@@ -305,17 +314,17 @@ mod tests {
     fn a_look_finds_all_that_its_bits_begin_with_of_two_bytes() {
         for (at, short) in CODE.short.iter().enumerate() {
             let Some((first, first_bits)) = begins_with(at as u32, SHORT_BITS) else {
-                assert_eq!((short.first_bits, short.bits), (0, 0), "{at:#b}");
+                assert_eq!((short.first_bits(), short.bits()), (0, 0), "{at:#b}");
                 continue;
             };
             let rest = SHORT_BITS - first_bits;
             let second = begins_with(at as u32 & ((1 << rest) - 1), rest);
             let bits = first_bits + second.map_or(0, |(_, bits)| bits);
-            assert_eq!(short.bytes[0], first, "{at:#b}");
-            assert_eq!(usize::from(short.first_bits), first_bits, "{at:#b}");
-            assert_eq!(usize::from(short.bits), bits, "{at:#b}");
+            assert_eq!(short.bytes()[0], first, "{at:#b}");
+            assert_eq!(short.first_bits(), first_bits, "{at:#b}");
+            assert_eq!(short.bits(), bits, "{at:#b}");
             assert_eq!(short.count(), 1 + usize::from(second.is_some()), "{at:#b}");
-            assert!(second.is_none_or(|(byte, _)| byte == short.bytes[1]));
+            assert!(second.is_none_or(|(byte, _)| byte == short.bytes()[1]));
         }
     }
 
