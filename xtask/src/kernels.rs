@@ -22,6 +22,7 @@ mod machine;
 mod package;
 mod programs;
 mod results;
+mod selection;
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ use anyhow::{Result, bail, ensure};
 
 use fetch::Kernel;
 use left_out::LeftOut;
-use programs::Program;
+use programs::{Extent, Program};
 use results::Results;
 
 use crate::process::Show;
@@ -87,7 +88,7 @@ pub(crate) struct Options {
     /// How long one program may run on one kernel
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     seconds: u64,
-    /// Packages, and parts of names of tests
+    /// Packages, which alone are built, and parts of names of tests
     tests: Vec<String>,
 }
 
@@ -137,15 +138,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The programs of these packages, of all if none is named: those that `cargo test` runs, for a
-/// package that is built alone has other features.
+/// The programs of these packages, of all if none is named: with the features that `cargo test` of
+/// the workspace gives them, for a package that is built alone has others.
 fn built(names: &[&str]) -> Result<Vec<Program>> {
+    let extent = match names.is_empty() {
+        true => Extent::Workspace,
+        false => Extent::Packages,
+    };
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
     let packages = PACKAGES.iter().filter(|(name, _)| is_wanted(name));
     let packages: Vec<_> = packages.copied().collect();
     let mut programs = match packages.is_empty() {
         true => Vec::new(),
-        false => programs::build(&packages)?,
+        false => programs::build(&packages, extent)?,
     };
     // Not one of all: it has not run to its end yet on a machine that does other work.
     if names.contains(&package::NAME) {

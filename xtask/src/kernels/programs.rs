@@ -6,10 +6,12 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::selection::{self, name_in};
 use crate::process;
 
-/// The package whose tests start `flatpath serve`.
+/// The package whose tests start `flatpath serve`, and the one that is it.
 const TESTS_THE_SERVER: &str = "flatpath-e2e";
+const SERVER: &str = "flatpath-cli";
 
 /// A test program.
 #[derive(Debug)]
@@ -32,17 +34,29 @@ impl Program {
     }
 }
 
-/// Builds all test programs, and the server that tests start; those of these packages. Of each only
+/// How much is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// All of the workspace, as `cargo test --workspace` does: what that has built is taken.
+    Workspace,
+    /// The packages and what they use.
+    Packages,
+}
+
+/// Builds the test programs of these packages, and the server if their tests start it. Of each only
 /// the tests whose names begin as told.
-pub(super) fn build(packages: &[(&str, &[&str])]) -> Result<Vec<Program>> {
-    if packages
-        .iter()
-        .any(|(package, _)| *package == TESTS_THE_SERVER)
-    {
-        let build = ["build", "--workspace", "--bin", "flatpath"];
-        process::run(&mut process::cargo(&build))?;
+pub(super) fn build(packages: &[(&str, &[&str])], extent: Extent) -> Result<Vec<Program>> {
+    let names: Vec<&str> = packages.iter().map(|(package, _)| *package).collect();
+    let selected = |names: &[&str]| match extent {
+        Extent::Workspace => selection::of(&[]),
+        Extent::Packages => selection::of(names),
+    };
+    if names.contains(&TESTS_THE_SERVER) {
+        let mut command = process::cargo(&["build", "--bin", "flatpath"]);
+        process::run(command.args(selected(&[SERVER])?))?;
     }
-    let mut command = process::cargo(&["test", "--no-run", "--workspace"]);
+    let mut command = process::cargo(&["test", "--no-run"]);
+    command.args(selected(&names)?);
     command.arg("--message-format=json-render-diagnostics");
     let lines = process::output(&mut command).context("the tests do not build")?;
     let mut programs = Vec::new();
@@ -117,16 +131,6 @@ fn talks_to_the_kernel(test: &str) -> bool {
     !place.starts_with("simulation_") && !computes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The package in what cargo calls it: `path+file:///DIRECTORY#NAME@VERSION`, or
-/// `...NAME#VERSION`, where the directory is named as the package.
-fn name_in(identity: &str) -> &str {
-    let (place, rest) = identity.rsplit_once('#').unwrap_or(("", identity));
-    match rest.split_once('@') {
-        Some((name, _)) => name,
-        None => place.rsplit('/').next().unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,14 +147,5 @@ mod tests {
             "simulation::a_real_one::holds_on_uring"
         ));
         assert!(talks_to_the_kernel("model_random_writes::holds_on_epoll"));
-    }
-
-    #[test]
-    fn the_package_is_read_from_both_forms() {
-        assert_eq!(
-            name_in("path+file:///a/driver#flatpath-driver@0.1.0"),
-            "flatpath-driver"
-        );
-        assert_eq!(name_in("path+file:///a/xtask#0.1.0"), "xtask");
     }
 }
