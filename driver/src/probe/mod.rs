@@ -180,13 +180,14 @@ const PREFERRED: &[Trial] = &[
         "each short reply costs one more completion",
         sockets::silent_send,
     ),
-    // MULTISHOT_MAX_RETRY, which no manual page has.
+    // From 6.17 on it ends with a number of bytes (`optlen`). From 6.8 to 7.1 the kernel pauses
+    // (MULTISHOT_MAX_RETRY). No manual page has the one or the other.
     preferred(
-        "a receive of many pieces that pauses",
+        "a receive of many pieces that leaves some",
         "6.8",
         "each receive brings one piece, because one of many could take all pages of a thread for \
          one connection",
-        sockets::pausing_receive,
+        sockets::bounded_receive,
     ),
     // IOU_PBUF_RING_INC.
     preferred(

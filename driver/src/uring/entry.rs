@@ -53,6 +53,27 @@ pub(crate) fn receive_entry(fd: types::Fd, mode: OperationMode, group: u16) -> P
     })
 }
 
+/// Receives from `fd` into buffers of the group, and ends once it has brought `bytes_max` bytes or
+/// more: the kernel fills the buffer that reaches them. It takes a larger one than `i32::MAX` for
+/// less than zero.
+///
+/// The crate that makes entries has no name for this field of a receive (`optlen` since Linux
+/// 6.17); before, the kernel refuses a receive in which it is not zero.
+pub(crate) fn limited_receive_entry(fd: types::Fd, group: u16, bytes_max: u32) -> Plain {
+    /// Where `struct io_uring_sqe` has `optlen`, in `linux/io_uring.h`.
+    const OPTLEN: usize = 44;
+    const { assert!(size_of::<squeue::Entry>() == 64 && align_of::<squeue::Entry>() >= 4) };
+    let mut entry = opcode::RecvMulti::new(fd, group).build();
+    // SAFETY: an entry is `struct io_uring_sqe`, of which these four bytes are a number.
+    unsafe {
+        (&raw mut entry)
+            .cast::<u32>()
+            .byte_add(OPTLEN)
+            .write(bytes_max);
+    }
+    Plain(entry)
+}
+
 /// Closes `fd`, silently if it succeeds.
 pub(crate) fn close_entry(fd: types::Fd) -> Plain {
     let entry = opcode::Close::new(fd).build().flags(Flags::SKIP_SUCCESS);

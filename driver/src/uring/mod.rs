@@ -52,6 +52,7 @@ use rustix::net::SocketFlags;
 use self::buffers::BufferRing;
 use self::datagrams::DatagramTable;
 use self::origin::{Origin, Own};
+use self::receive::ReceiveBound;
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
 use self::table::{PollTable, RecvIntoTable, SendTable, SharedAcceptTable};
@@ -83,8 +84,8 @@ pub struct Uring {
     datagrams: ManuallyDrop<DatagramTable>,
     /// Each datagram has an operation of its own, whatever the kernel offers.
     single_datagrams: bool,
-    /// Each receive of a connection brings one piece, whatever is asked for.
-    single_receives: bool,
+    /// What keeps a receive of many pieces from taking every page.
+    receive_bound: ReceiveBound,
     polls: PollTable,
     shared_accepts: SharedAcceptTable,
     sockets: SocketTable,
@@ -155,7 +156,7 @@ impl Uring {
             recv_intos: ManuallyDrop::default(),
             datagrams: ManuallyDrop::default(),
             single_datagrams: false,
-            single_receives: !PAUSING_RECEIVES.works(),
+            receive_bound: ReceiveBound::best(),
             polls: PollTable::default(),
             shared_accepts: SharedAcceptTable::default(),
             sockets: SocketTable::default(),
@@ -180,7 +181,8 @@ impl Uring {
     #[doc(hidden)]
     #[must_use]
     pub fn with_single_receives(mut self) -> Uring {
-        (self.single_datagrams, self.single_receives) = (true, true);
+        self.single_datagrams = true;
+        self.receive_bound = ReceiveBound::Single;
         self
     }
 

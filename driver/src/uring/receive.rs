@@ -3,16 +3,49 @@
 //! ENOBUFS means that no buffer was free, and is passed on as such: never as an end of stream.
 //! Whether a receive without data fails with it at once differs between kernels and between single
 //! and multishot receives.
+//!
+//! A receive of many pieces ends by itself after some, or the kernel pauses: [`ReceiveBound`].
+
+use std::sync::OnceLock;
 
 use io_uring::cqueue;
 
-use super::Uring;
 use super::buffers::BufferRing;
-use super::entry::{fd_of, receive_entry};
+use super::entry::{Plain, fd_of, limited_receive_entry, receive_entry};
 use super::origin::Origin;
+use super::{PAUSING_RECEIVES, Uring};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
+use crate::probe::sockets::limited_receive;
 use crate::socket::Socket;
+
+/// What keeps a multishot receive from taking every page for one connection before this thread
+/// learns of the first: its client may be as fast as the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReceiveBound {
+    /// It ends once it has brought [`PAGES_MAX`] pages full of bytes, and is armed anew.
+    Total,
+    /// The kernel leaves what comes after 33 pieces to the next wait.
+    Pause,
+    /// Nothing does, so each receive brings one piece.
+    Single,
+}
+
+/// The bytes that one receive brings, in pages. Pieces may be more: one that is not full was all
+/// that was there.
+const PAGES_MAX: u32 = 32;
+
+impl ReceiveBound {
+    /// The best that this kernel offers, tried at the first call.
+    pub(super) fn best() -> ReceiveBound {
+        static BEST: OnceLock<ReceiveBound> = OnceLock::new();
+        *BEST.get_or_init(|| match () {
+            () if limited_receive().is_ok() => ReceiveBound::Total,
+            () if PAUSING_RECEIVES.works() => ReceiveBound::Pause,
+            () => ReceiveBound::Single,
+        })
+    }
+}
 
 impl Uring {
     pub(super) fn start_receive(
@@ -22,34 +55,33 @@ impl Uring {
         mode: OperationMode,
         region_id: u16,
     ) {
-        let group = self.buffers[usize::from(region_id)].whole_group();
-        // What comes as fast as it is taken would have every page before this thread learns of it.
-        let mode = match self.single_receives {
-            true => OperationMode::Single,
-            false => mode,
+        let buffers = &self.buffers[usize::from(region_id)];
+        let (fd, group) = (fd_of(socket), buffers.whole_group());
+        let entry = match (mode, self.receive_bound) {
+            (OperationMode::Single, _) | (_, ReceiveBound::Single) => {
+                receive_entry(fd, OperationMode::Single, group)
+            }
+            (OperationMode::Multishot, ReceiveBound::Pause) => receive_entry(fd, mode, group),
+            (OperationMode::Multishot, ReceiveBound::Total) => {
+                let bytes_max = PAGES_MAX.saturating_mul(buffers.region().page_bytes());
+                limited_receive_entry(fd, group, bytes_max.min(i32::MAX as u32))
+            }
         };
-        self.start_receive_from(socket, user_data, mode, group);
+        self.push_receive(socket, user_data, entry);
     }
 
     pub(super) fn start_receive_sharing(&mut self, socket: Socket, user_data: u64, region_id: u16) {
         let group = self.buffers[usize::from(region_id)].shared_group();
-        self.start_receive_from(socket, user_data, OperationMode::Single, group);
+        let entry = receive_entry(fd_of(socket), OperationMode::Single, group);
+        self.push_receive(socket, user_data, entry);
     }
 
-    /// `group` is the kernel's number.
-    fn start_receive_from(
-        &mut self,
-        socket: Socket,
-        user_data: u64,
-        mode: OperationMode,
-        group: u16,
-    ) {
+    fn push_receive(&mut self, socket: Socket, user_data: u64, entry: Plain) {
         assert!(
             self.sockets.is_open(socket),
             "C4: a receive on {socket:?}, which is closed"
         );
         self.outstanding += 1;
-        let entry = receive_entry(fd_of(socket), mode, group);
         self.ring
             .push_plain(entry.of(Origin::Receive { user_data }));
     }
@@ -95,5 +127,22 @@ impl Uring {
             self.counters.stalls += 1;
         }
         completions.push(Completion::new(user_data, more, outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Probe;
+
+    /// The probe's finding is that of both ways, so it does not show that one of them is refused.
+    #[test]
+    fn a_receive_ends_with_its_bytes_where_linux_is_new_enough() {
+        let probe = Probe::run();
+        let release = probe.kernel.split([' ', '.', '-']).skip(1);
+        let release: Vec<u32> = release.map_while(|part| part.parse().ok()).collect();
+        if release.as_slice() >= &[6, 17][..] && probe.findings[0].works() {
+            assert_eq!(ReceiveBound::best(), ReceiveBound::Total);
+        }
     }
 }
