@@ -64,13 +64,9 @@ pub(crate) fn limited_receive_entry(fd: types::Fd, group: u16, bytes_max: u32) -
     const OPTLEN: usize = 44;
     const { assert!(size_of::<squeue::Entry>() == 64 && align_of::<squeue::Entry>() >= 4) };
     let mut entry = opcode::RecvMulti::new(fd, group).build();
+    let place = (&raw mut entry).cast::<u32>().wrapping_byte_add(OPTLEN);
     // SAFETY: an entry is `struct io_uring_sqe`, of which these four bytes are a number.
-    unsafe {
-        (&raw mut entry)
-            .cast::<u32>()
-            .byte_add(OPTLEN)
-            .write(bytes_max);
-    }
+    unsafe { place.write(bytes_max) };
     Plain(entry)
 }
 
