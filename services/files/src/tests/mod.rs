@@ -24,6 +24,7 @@ use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::Pool;
 use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
+use flatpath_testkit::deadline::is_slow;
 
 use crate::asker::Asker;
 use crate::homes::Stay;
@@ -193,10 +194,19 @@ impl Site {
         answer.expect("nothing is beyond that reach")
     }
 
-    /// Asks twice; the second time the network thread must know the answer, and the same one.
+    /// Asks twice; the second time the network thread must know the answer, and the same one. A
+    /// slow machine is asked again: what a network thread has known for long, and a place where its
+    /// look took long, is for a worker once.
     fn get_hot(&mut self, target: &str, headers: &str) -> Answer {
         let first = self.ask("GET", target, headers);
-        let second = self.ask("GET", target, headers);
+        let mut second = self.ask("GET", target, headers);
+        let again = if is_slow() { 20 } else { 0 };
+        for _ in 0..again {
+            if second.by == By::Network {
+                break;
+            }
+            second = self.ask("GET", target, headers);
+        }
         assert_eq!(second.by, By::Network, "{target} {headers}");
         assert_eq!((second.lines(), &second.body), (first.lines(), &first.body));
         second
