@@ -12,8 +12,8 @@
 //! | [`Returner`]| give back, beside the holder          | any, clones share it |
 //! | [`Pinned`]  | keep one page in use                  | any |
 //!
-//! A token is (generation, holder's tag, slot): a place in the holder's own ledger, not a page
-//! number. So a token that was returned already, was made up, or belongs to another holder is
+//! A token is (generation, page, holder's tag, slot), and a place in the holder's own ledger has to
+//! agree. So a token that was returned already, was made up, or belongs to another holder is
 //! refused without harm, and two tokens of one page are two. Not here: the memory of the pages.
 //!
 //! Invariants
@@ -22,8 +22,11 @@
 //!   decides which thread.
 //!   Hence no counter goes below 0, whatever a peer sends.
 //! - T2: the page is counted before the token is visible, and counted off after the slot is free.
-//! - T3: a slot's generation changes when it becomes free. It wraps after 2^32 uses of that slot;
-//!   a token that old could then return another token of the same holder, never of another one.
+//! - T3: a slot's generation changes when it becomes free. It has the bits of a word of 32 that
+//!   `live`, and the larger of page and slot, leave: 12 where a holder of up to 524,287 tokens has
+//!   a region of 2 GiB in pages of 4 KiB. It wraps after so many uses of that slot. A token that
+//!   is late by just that many returns another one if the slot names the same page again: a token
+//!   of that page and of the same holder, never of another one.
 //! - T4: the opening and every holder are users. `attach` fails when there is none, so nothing is
 //!   taken after the last one. The memory lives as long as any handle.
 //! - T5: slots on the free list belong to the holder; slots that returners gave back wait on a
@@ -40,21 +43,22 @@
 //!
 //! Cost: take and return are O(1): two atomic operations as long as there is no `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
-//! region. A holder without tokens takes 40 bytes, one with 16 about 200, with 1,000 about 9 KiB:
-//! of the 8 bytes of a token half are its generation. A region takes 4 bytes per page.
+//! region. A holder without tokens takes 32 bytes, one with 16 takes 136, one with 1,000 takes 4.5
+//! KiB: 4 bytes per token, and room for less than 64 more (see `cells`). A region takes 4 bytes per
+//! page.
 
 use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering, edge};
-use ledger::{Ledger, Mode};
 use std::fmt;
 
 pub use holder::{Holder, Pinned, Returner};
 
+mod cells;
 mod holder;
 mod ledger;
 
 /// Most tokens of one holder: 1,048,560.
 const TOKENS_MAX: u32 = ledger::SLOTS_MAX;
-/// Most pages of a region: 8 TiB of 4 KiB pages.
+/// Most pages of a region: 64 GiB of 4 KiB pages.
 pub const PAGES_MAX: u32 = ledger::PAGES_MAX;
 
 /// A page with more references than this takes no more, long before its counter overflows.

@@ -2,14 +2,12 @@
 //!
 //! The contract, the invariants and the ordering edges are those of the tokens.
 
-use super::{Ledger, Mode, PageRefs, PageToken, Release, TakeError};
+use super::ledger::{FreeSlots, Layout, Ledger};
+use super::{PageRefs, PageToken, Release, TakeError};
 use crate::sync::Arc;
-use ledger::FreeSlots;
 use std::fmt;
 
-use super::ledger;
-
-/// A token: generation, tag of the holder, slot.
+/// A token: the live word of its slot, tag of the holder, slot.
 const SLOT_BITS: u32 = 20;
 const TAG_BITS: u32 = 12;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
@@ -21,18 +19,16 @@ pub struct Holder<R: Release = ()> {
     ledger: Option<Arc<Ledger>>,
     free: FreeSlots,
     serial: u32,
-    mode: Mode,
 }
 
 impl<R: Release> Holder<R> {
     pub(super) fn new(refs: PageRefs<R>, serial: u32, tokens_max: u32) -> Holder<R> {
-        let free = FreeSlots::new(tokens_max);
+        let free = FreeSlots::new(Layout::new(refs.pages(), tokens_max), tokens_max);
         Holder {
             refs,
             ledger: None,
             free,
             serial,
-            mode: Mode::Alone,
         }
     }
 
@@ -42,19 +38,19 @@ impl<R: Release> Holder<R> {
     /// [`TakeError`] says whether the page, the holder or the region is the reason.
     #[inline]
     pub fn take(&mut self, page: u32) -> Result<PageToken, TakeError> {
-        let serial = self.serial;
-        let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
-        let (slot, generation) = ledger
-            .pick(&mut self.free)
-            .ok_or(TakeError::TooManyTokens)?;
-        if let Err(error) = self.refs.shared.count_on(page) {
-            ledger.unpick(&mut self.free, slot, generation);
+        let (refs, serial) = (&self.refs, self.serial);
+        let new = |free: &FreeSlots| new_ledger(refs, free, serial);
+        let ledger = self.ledger.get_or_insert_with(|| new(&self.free));
+        let picked = ledger.pick(&mut self.free, round(serial));
+        let picked = picked.ok_or(TakeError::TooManyTokens)?;
+        if let Err(error) = refs.shared.count_on(page) {
+            ledger.unpick(&mut self.free, picked);
             return Err(error);
         }
         // ORDER: the page is counted before (T2, TE1).
-        ledger.publish(slot, generation, page);
+        let (slot, word) = ledger.publish(picked, page);
         Ok(PageToken(
-            u64::from(generation) << 32 | u64::from(tag(serial) | slot),
+            u64::from(word) << 32 | u64::from(tag(serial) | slot),
         ))
     }
 
@@ -65,10 +61,10 @@ impl<R: Release> Holder<R> {
         let Some(ledger) = &self.ledger else {
             return false;
         };
-        let Some((generation, slot)) = fields(token, self.serial) else {
+        let Some((word, slot)) = fields(token, self.serial) else {
             return false;
         };
-        match ledger.free(&mut self.free, slot, generation, self.mode) {
+        match ledger.free(&mut self.free, slot, word) {
             Some(page) => {
                 self.refs.shared.count_off(page);
                 true
@@ -80,9 +76,10 @@ impl<R: Release> Holder<R> {
     /// A handle that gives back for this holder from any thread. Costs every later return of the
     /// holder one more atomic operation.
     pub fn returner(&mut self) -> Returner<R> {
-        self.mode = Mode::Shared;
+        self.free.share();
         let serial = self.serial;
-        let ledger = self.ledger.get_or_insert_with(|| new_ledger(serial));
+        let new = || new_ledger(&self.refs, &self.free, serial);
+        let ledger = self.ledger.get_or_insert_with(new);
         Returner {
             refs: self.refs.clone(),
             ledger: Arc::clone(ledger),
@@ -125,7 +122,7 @@ impl<R: Release> Drop for Holder<R> {
     fn drop(&mut self) {
         let shared = &self.refs.shared;
         if let Some(ledger) = &self.ledger {
-            ledger.sweep(&self.free, self.mode, |page| shared.count_off(page));
+            ledger.sweep(&self.free, |page| shared.count_off(page));
         }
         shared.dismiss();
     }
@@ -153,10 +150,10 @@ impl<R: Release> Returner<R> {
     /// Like [`Holder::give_back`].
     #[inline]
     pub fn give_back(&self, token: PageToken) -> bool {
-        let Some((generation, slot)) = fields(token, self.serial) else {
+        let Some((word, slot)) = fields(token, self.serial) else {
             return false;
         };
-        match self.ledger.free_remotely(slot, generation) {
+        match self.ledger.free_remotely(slot, word) {
             Some(page) => {
                 self.refs.shared.count_off(page);
                 true
@@ -222,11 +219,10 @@ impl<R: Release> fmt::Debug for Pinned<R> {
     }
 }
 
-fn new_ledger(serial: u32) -> Arc<Ledger> {
-    // Spread over all generations, so that holders with the same tag have different ones.
-    Arc::new(Ledger::new(
-        serial.wrapping_add(1).wrapping_mul(0x9e37_79b1),
-    ))
+#[cold]
+fn new_ledger<R: Release>(refs: &PageRefs<R>, free: &FreeSlots, serial: u32) -> Arc<Ledger> {
+    let layout = Layout::new(refs.pages(), free.slots_max());
+    Arc::new(Ledger::new(layout, round(serial)))
 }
 
 #[inline]
@@ -234,7 +230,13 @@ fn tag(serial: u32) -> u32 {
     (serial % (1 << TAG_BITS)) << SLOT_BITS
 }
 
-/// Generation and slot, if the token carries the tag of the holder.
+/// How often all tags were in use before.
+#[inline]
+fn round(serial: u32) -> u32 {
+    serial >> TAG_BITS
+}
+
+/// The word and the slot, if the token carries the tag of the holder.
 #[inline]
 fn fields(token: PageToken, serial: u32) -> Option<(u32, u32)> {
     let low = token.0 as u32;

@@ -1,7 +1,10 @@
 //! A holder's ledger: one word per token, in slots that are made as they are needed.
 //!
-//! A word is a generation and either a page (live) or the next free slot (free). Only the owner of
-//! the ledger makes a slot live; any thread with a handle may make it free, once.
+//! A word is a generation and either a page (live) or the next free slot (free), 32 bits together.
+//! Page and link share the low bits, as many as the larger of the two needs in this region and for
+//! this holder; the generation has what is left. Only the owner of the ledger makes a slot live;
+//! any thread with a handle may make it free, once. A token carries the live word, so that it is
+//! checked with one comparison, generation and page alike.
 //!
 //! | may run beside | take | free locally | free remotely | sweep |
 //! |----------------|------|--------------|---------------|-------|
@@ -9,26 +12,17 @@
 //! | free remotely  | yes  | yes          | yes           | yes   |
 //!
 //! Invariants and ordering edges are those of the tokens.
-//!
-//! Slots are in chunks that double: 16, 32, 64 and so on. 8 bytes per slot. The first chunk is part
-//! of the ledger, so that a holder of few tokens has one allocation and finds them at once; the
-//! others are made when first needed, and kept until the ledger goes.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, edge};
-use std::sync::OnceLock;
+use super::cells::Cells;
+use crate::sync::{AtomicU32, Ordering, edge};
 
-/// Slots in the first chunk; each further one has twice as many.
-const CHUNK_SLOTS: u32 = 16;
-const CHUNKS: usize = 16;
-const FURTHER_CHUNKS: usize = CHUNKS - 1;
-/// Slots in all chunks.
-pub(super) const SLOTS_MAX: u32 = CHUNK_SLOTS * ((1 << CHUNKS) - 1);
+/// Slots of a ledger, at most. A link is one of these or [`Layout::end`].
+pub(super) const SLOTS_MAX: u32 = (1 << 20) - 16;
+/// So that a generation has 7 bits at least.
+pub(super) const PAGES_MAX: u32 = 1 << 24;
 
-/// The low half of a live word; the rest of that half is the page.
+/// The bit of a live word.
 const LIVE: u32 = 1 << 31;
-/// The link of the last free slot.
-const END: u32 = LIVE - 1;
-pub(super) const PAGES_MAX: u32 = END;
 
 const TAKE: Ordering = edge!("tokens_take_release", Release, Relaxed);
 const FREE: Ordering = edge!("tokens_free_acquire", Acquire, Relaxed);
@@ -46,17 +40,12 @@ pub(super) enum Mode {
     Shared,
 }
 
-type Chunk = OnceLock<Box<[AtomicU64]>>;
-
 #[derive(Debug)]
 pub(super) struct Ledger {
-    first: [AtomicU64; CHUNK_SLOTS as usize],
-    further: OnceLock<Box<[Chunk; FURTHER_CHUNKS]>>,
+    cells: Cells,
     /// Slots that returners freed, newest first.
     returned: AtomicU32,
-    /// The generation of fresh slots. It differs from holder to holder, so that a foreign token
-    /// does not fit by chance.
-    generation: u32,
+    layout: Layout,
 }
 
 /// The owner's half: which slots it has not used yet, and which came back to it.
@@ -64,128 +53,135 @@ pub(super) struct Ledger {
 pub(super) struct FreeSlots {
     first: u32,
     fresh: u32,
-    slots_max: u32,
+    bound: Bound,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Word {
-    generation: u32,
-    low: u32,
+/// How many slots there may be, and the [`Mode`] in the highest bit: with it a holder would not fit
+/// into half a cache line.
+#[derive(Clone, Copy, Debug)]
+struct Bound(u32);
+
+const SHARED: u32 = 1 << 31;
+
+/// Which bits of a word are what: `LIVE`, the generation, and below, as this mask says, page or
+/// link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout(u32);
+
+/// A free slot that was picked for a token.
+#[derive(Debug)]
+pub(super) struct Picked<'a> {
+    cell: &'a AtomicU32,
+    slot: u32,
+    /// Its free word.
+    word: u32,
 }
 
 impl Ledger {
-    pub(super) fn new(generation: u32) -> Ledger {
+    /// The ledger of a holder. Those whose tokens carry the same tag begin with different
+    /// generations: `round` tells them apart.
+    pub(super) fn new(layout: Layout, round: u32) -> Ledger {
         Ledger {
-            first: std::array::from_fn(|_| fresh_slot(generation)),
-            further: OnceLock::new(),
-            returned: AtomicU32::new(END),
-            generation,
+            cells: Cells::new(layout.fresh(round)),
+            returned: AtomicU32::new(layout.end()),
+            layout,
         }
     }
 
-    /// Picks a free slot; its generation and its number. `None` if all are live.
+    /// Picks a free slot. `None` if all are live.
     #[inline]
-    pub(super) fn pick(&self, free: &mut FreeSlots) -> Option<(u32, u32)> {
-        if free.first == END && self.returned.load(Ordering::Relaxed) != END {
+    pub(super) fn pick(&self, free: &mut FreeSlots, round: u32) -> Option<Picked<'_>> {
+        let end = self.layout.end();
+        if free.first == end && self.returned.load(Ordering::Relaxed) != end {
             // ORDER: TE2. The whole stack, so that it has no ABA problem.
-            free.first = self.returned.swap(END, TAKE_RETURNED);
+            free.first = self.returned.swap(end, TAKE_RETURNED);
         }
-        if free.first == END {
-            return self.fresh(free);
+        if free.first == end {
+            return self.fresh(free, round);
         }
-        let slot = free.first;
-        let word = Word::of(self.made(slot).load(Ordering::Relaxed));
-        free.first = word.low;
-        Some((slot, word.generation))
+        let picked = self.picked(free.first);
+        free.first = self.layout.low(picked.word);
+        Some(picked)
     }
 
     #[cold]
-    fn fresh(&self, free: &mut FreeSlots) -> Option<(u32, u32)> {
-        if free.fresh == free.slots_max {
+    fn fresh(&self, free: &mut FreeSlots, round: u32) -> Option<Picked<'_>> {
+        if free.fresh == free.bound.slots_max() {
             return None;
         }
         let slot = free.fresh;
-        let (chunk, _) = place(slot);
-        if let Some(further) = chunk.checked_sub(1) {
-            let slots = CHUNK_SLOTS << chunk;
-            self.further.get_or_init(Box::default)[further]
-                .get_or_init(|| (0..slots).map(|_| fresh_slot(self.generation)).collect());
-        }
+        self.cells.make(slot, self.layout.fresh(round));
         free.fresh += 1;
-        Some((slot, self.generation))
+        Some(self.picked(slot))
+    }
+
+    #[inline]
+    fn picked(&self, slot: u32) -> Picked<'_> {
+        let cell = self.cells.get(slot);
+        let cell = cell.expect("the cell of a slot that was used is there");
+        // ORDER: T5. Relaxed: the owner wrote it, or TE2 has brought it.
+        let word = cell.load(Ordering::Relaxed);
+        Picked { cell, slot, word }
     }
 
     /// Puts a slot that was picked, and not made live, on the free list.
-    pub(super) fn unpick(&self, free: &mut FreeSlots, slot: u32, generation: u32) {
-        let word = Word {
-            generation,
-            low: free.first,
-        };
+    pub(super) fn unpick(&self, free: &mut FreeSlots, picked: Picked<'_>) {
+        let word = self.layout.with_low(picked.word, free.first);
         // ORDER: T5. Relaxed: the slot was never seen live, and only the owner reads the link.
-        self.made(slot).store(word.bits(), Ordering::Relaxed);
-        free.first = slot;
+        picked.cell.store(word, Ordering::Relaxed);
+        free.first = picked.slot;
     }
 
-    /// Makes a slot that was picked live. From here on the token may be returned.
+    /// Makes a slot that was picked live; its number and its word. From here on the token may be
+    /// returned.
     #[inline]
-    pub(super) fn publish(&self, slot: u32, generation: u32, page: u32) {
-        let word = Word {
-            generation,
-            low: LIVE | page,
-        };
+    pub(super) fn publish(&self, picked: Picked<'_>, page: u32) -> (u32, u32) {
+        let word = LIVE | self.layout.with_low(picked.word, page);
         // ORDER: TE1. The page is counted already.
-        self.made(slot).store(word.bits(), TAKE);
+        picked.cell.store(word, TAKE);
+        (picked.slot, word)
     }
 
-    /// Frees a slot for its owner. The page that it named; `None` if it does not live in this
-    /// generation.
+    /// Frees a slot for its owner. The page that it named; `None` unless it has this live word.
     #[inline]
-    pub(super) fn free(
-        &self,
-        free: &mut FreeSlots,
-        slot: u32,
-        generation: u32,
-        mode: Mode,
-    ) -> Option<u32> {
-        let cell = self.cell(slot)?;
-        let page = self.claim(cell, generation, free.first, mode)?;
+    pub(super) fn free(&self, free: &mut FreeSlots, slot: u32, word: u32) -> Option<u32> {
+        let cell = self.cells.get(slot)?;
+        let page = self.claim(cell, word, free.first, free.bound.mode())?;
         free.first = slot;
         Some(page)
     }
 
     /// Frees a slot on behalf of its owner, from any thread.
     #[inline]
-    pub(super) fn free_remotely(&self, slot: u32, generation: u32) -> Option<u32> {
-        let cell = self.cell(slot)?;
+    pub(super) fn free_remotely(&self, slot: u32, word: u32) -> Option<u32> {
+        let cell = self.cells.get(slot)?;
         let mut first = self.returned.load(Ordering::Relaxed);
-        let page = self.claim(cell, generation, first, Mode::Shared)?;
+        let page = self.claim(cell, word, first, Mode::Shared)?;
         // ORDER: TE2. Release: the owner reads the link.
         while let Err(now) =
             self.returned
                 .compare_exchange_weak(first, slot, PUSH, Ordering::Relaxed)
         {
             first = now;
-            let word = Word {
-                generation: generation.wrapping_add(GENERATION_STEP),
-                low: first,
-            };
+            let word = self.layout.freed(word, first);
             // ORDER: TE2. Relaxed: the push publishes it.
-            cell.store(word.bits(), Ordering::Relaxed);
+            cell.store(word, Ordering::Relaxed);
         }
         Some(page)
     }
 
     /// Frees everything that is live and says which pages it named. The owner takes no more.
-    pub(super) fn sweep(&self, free: &FreeSlots, mode: Mode, mut page_freed: impl FnMut(u32)) {
-        self.used(free).for_each(|cell| {
-            let word = Word::of(cell.load(Ordering::Relaxed));
-            if !word.is_live() {
+    pub(super) fn sweep(&self, free: &FreeSlots, mut page_freed: impl FnMut(u32)) {
+        let mode = free.bound.mode();
+        self.cells.used(free.fresh).for_each(|cell| {
+            let word = cell.load(Ordering::Relaxed);
+            if word & LIVE == 0 {
                 return;
             }
             let page = match mode {
                 // No other thread has a handle, nor will one look here again.
-                Mode::Alone => Some(word.page()),
-                Mode::Shared => self.claim(cell, word.generation, END, mode),
+                Mode::Alone => Some(self.layout.low(word)),
+                Mode::Shared => self.claim(cell, word, self.layout.end(), mode),
             };
             if let Some(page) = page {
                 page_freed(page);
@@ -195,129 +191,124 @@ impl Ledger {
 
     /// Live slots. O(slots).
     pub(super) fn live(&self, free: &FreeSlots) -> u32 {
-        let words = self.used(free).map(|cell| cell.load(Ordering::Relaxed));
-        words.filter(|word| Word::of(*word).is_live()).count() as u32
+        let mut count = 0;
+        self.live_pages(free, |_| count += 1);
+        count
     }
 
     /// Calls `visit` with the page of each live slot. O(slots).
     pub(super) fn live_pages(&self, free: &FreeSlots, mut visit: impl FnMut(u32)) {
-        self.used(free).for_each(|cell| {
-            let word = Word::of(cell.load(Ordering::Relaxed));
-            if word.is_live() {
-                visit(word.page());
+        self.cells.used(free.fresh).for_each(|cell| {
+            let word = cell.load(Ordering::Relaxed);
+            if word & LIVE != 0 {
+                visit(self.layout.low(word));
             }
         });
     }
 
-    /// The slots that were ever used, a chunk at a time.
-    fn used(&self, free: &FreeSlots) -> impl Iterator<Item = &AtomicU64> {
-        let further = self.further.get().into_iter().flat_map(|chunks| &**chunks);
-        let further = further.filter_map(OnceLock::get).map(|chunk| &**chunk);
-        let chunks = std::iter::once(&self.first[..]).chain(further);
-        chunks.flatten().take(free.fresh as usize)
-    }
-
     /// What was allocated beside the ledger.
     pub(super) fn further_bytes(&self) -> usize {
-        let Some(chunks) = self.further.get() else {
-            return 0;
-        };
-        let slots = chunks.iter().filter_map(OnceLock::get);
-        size_of_val(&**chunks) + slots.map(|chunk| size_of_val(&**chunk)).sum::<usize>()
+        self.cells.further_bytes()
     }
 
-    /// Turns a live word of this generation into a free one. Of several threads, one succeeds: T1.
+    /// Turns `word`, which a token carries, into a free one with this link, and says which page it
+    /// named. Of several threads, one succeeds: T1.
     #[inline]
-    fn claim(&self, cell: &AtomicU64, generation: u32, link: u32, mode: Mode) -> Option<u32> {
-        let bits = cell.load(Ordering::Relaxed);
-        let word = Word::of(bits);
-        if !word.is_live() || word.generation != generation {
+    fn claim(&self, cell: &AtomicU32, word: u32, link: u32, mode: Mode) -> Option<u32> {
+        if word & LIVE == 0 || cell.load(Ordering::Relaxed) != word {
             return None;
         }
-        let freed = Word {
-            generation: generation.wrapping_add(GENERATION_STEP),
-            low: link,
-        }
-        .bits();
+        let freed = self.layout.freed(word, link);
         if mode == Mode::Alone {
             // ORDER: T5. Relaxed: no other thread has a handle.
             cell.store(freed, Ordering::Relaxed);
         } else {
             // ORDER: TE1. Acquire: the page was counted before the slot became live.
-            cell.compare_exchange(bits, freed, FREE, Ordering::Relaxed)
+            cell.compare_exchange(word, freed, FREE, Ordering::Relaxed)
                 .ok()?;
         }
-        Some(word.page())
-    }
-
-    /// A slot that was used before.
-    #[inline]
-    fn made(&self, slot: u32) -> &AtomicU64 {
-        self.cell(slot)
-            .expect("the chunk of a slot that was used is there")
-    }
-
-    /// A slot of any number.
-    #[inline]
-    fn cell(&self, slot: u32) -> Option<&AtomicU64> {
-        match self.first.get(slot as usize) {
-            Some(cell) => Some(cell),
-            None => self.further_cell(slot),
-        }
-    }
-
-    fn further_cell(&self, slot: u32) -> Option<&AtomicU64> {
-        let (chunk, offset) = place(slot);
-        let chunks = self.further.get()?;
-        chunks.get(chunk.checked_sub(1)?)?.get()?.get(offset)
+        Some(self.layout.low(word))
     }
 }
 
 impl FreeSlots {
-    pub(super) fn new(slots_max: u32) -> FreeSlots {
+    pub(super) fn new(layout: Layout, slots_max: u32) -> FreeSlots {
         FreeSlots {
-            first: END,
+            first: layout.end(),
             fresh: 0,
-            slots_max,
+            bound: Bound(slots_max),
+        }
+    }
+
+    pub(super) fn slots_max(&self) -> u32 {
+        self.bound.slots_max()
+    }
+
+    /// From now on other threads may free slots.
+    pub(super) fn share(&mut self) {
+        self.bound.0 |= SHARED;
+    }
+}
+
+impl Bound {
+    fn slots_max(self) -> u32 {
+        self.0 & !SHARED
+    }
+
+    #[inline]
+    fn mode(self) -> Mode {
+        match self.0 & SHARED {
+            0 => Mode::Alone,
+            _ => Mode::Shared,
         }
     }
 }
 
-impl Word {
-    #[inline]
-    fn of(bits: u64) -> Word {
-        Word {
-            generation: (bits >> 32) as u32,
-            low: bits as u32,
-        }
+impl Layout {
+    /// For a holder of so many slots, in a region of so many pages.
+    pub(super) fn new(pages: u32, slots_max: u32) -> Layout {
+        // Pages are below their number; a slot is as well, and its number is the end of a list.
+        let largest = pages.saturating_sub(1) | slots_max | 1;
+        Layout(u32::MAX >> largest.leading_zeros())
     }
 
+    /// The link of the last free slot.
     #[inline]
-    fn bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.low)
+    fn end(self) -> u32 {
+        self.0
     }
 
+    /// Page or link.
     #[inline]
-    fn is_live(self) -> bool {
-        self.low & LIVE != 0
+    fn low(self, word: u32) -> u32 {
+        word & self.0
     }
 
-    /// Of a live one.
+    /// The word of a slot that was never used.
+    fn fresh(self, round: u32) -> u32 {
+        // An odd factor: in 2 to the power of its bits rounds, each generation comes once.
+        let generation = round.wrapping_mul(0x9e37_79b1).wrapping_mul(self.step());
+        generation & !LIVE | self.end()
+    }
+
+    /// A free word with another page or link.
     #[inline]
-    fn page(self) -> u32 {
-        self.low & !LIVE
+    fn with_low(self, word: u32, low: u32) -> u32 {
+        word & !self.0 | low
+    }
+
+    /// What becomes of a live word. The generation may carry into the bit `LIVE`, which goes.
+    #[inline]
+    fn freed(self, word: u32, link: u32) -> u32 {
+        let generation = (word & !self.0).wrapping_add(self.step() * GENERATION_STEP);
+        generation & !LIVE | link
+    }
+
+    /// The lowest bit of a generation.
+    #[inline]
+    pub(super) fn step(self) -> u32 {
+        self.0 + 1
     }
 }
 
-fn fresh_slot(generation: u32) -> AtomicU64 {
-    let low = END;
-    AtomicU64::new(Word { generation, low }.bits())
-}
-
-/// The chunk of a slot and its place there.
-#[inline]
-pub(super) fn place(slot: u32) -> (usize, usize) {
-    let number = slot + CHUNK_SLOTS;
-    let chunk = number.ilog2() - CHUNK_SLOTS.ilog2();
-    (chunk as usize, (number - (CHUNK_SLOTS << chunk)) as usize)
-}
+const _: () = assert!(SLOTS_MAX <= super::cells::CELLS_MAX && SLOTS_MAX < PAGES_MAX);

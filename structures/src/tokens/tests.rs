@@ -61,6 +61,12 @@ impl Stage {
     }
 }
 
+/// The token that a holder of `tokens_max` gets when it takes the same page in the same slot again.
+fn next_of_slot<R: Release>(refs: &PageRefs<R>, tokens_max: u32, token: PageToken) -> PageToken {
+    let step = u64::from(ledger::Layout::new(refs.pages(), tokens_max).step());
+    PageToken::from_u64(token.to_u64() + (step << 32))
+}
+
 /// Hazard: a return and the sweep see the same token; exactly one of them releases it.
 #[test]
 fn loom_two_returns_and_the_sweep_release_a_token_once() {
@@ -177,8 +183,7 @@ fn loom_a_return_that_overtakes_its_take_finds_the_page_counted() {
             stage
         },
         |stage| {
-            // The next token of the same slot.
-            let guess = PageToken::from_u64(stage.tokens[0].to_u64().wrapping_add(1 << 32));
+            let guess = next_of_slot(&stage.refs, 1, stage.tokens[0]);
             let accepted = stage.returner.give_back(guess);
             if accepted {
                 assert_eq!(stage.log().data.load(Ordering::Relaxed), 7);
