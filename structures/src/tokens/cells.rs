@@ -6,10 +6,10 @@
 //! than is needed: cells take at most what the nodes of a 64-way tree of words take, which have two
 //! bitmaps each, whatever their number.
 //!
-//! | may run beside | get | make, used | bytes |
-//! |----------------|-----|------------|-------|
-//! | get            | yes | yes        | yes   |
-//! | make, used     | yes | no: one owner | yes |
+//! | may run beside  | get | make, each_used | bytes |
+//! |-----------------|-----|-----------------|-------|
+//! | get             | yes | yes             | yes   |
+//! | make, each_used | yes | no: one owner   | yes   |
 //!
 //! The cells say nothing about what is in them: invariants and edges are those of the ledger. A
 //! `OnceLock` publishes what is made.
@@ -59,7 +59,7 @@ trait Level {
     /// A node is made empty, a block with all cells at `word`.
     fn new(word: u32) -> Self;
     fn block(&self, number: u32) -> Option<&Block>;
-    fn make(&self, number: u32, word: u32);
+    fn make(&self, number: u32, word: u32) -> &Block;
     /// With what is below.
     fn bytes(&self) -> usize;
 }
@@ -90,10 +90,19 @@ impl Cells {
         }
     }
 
-    /// Makes the cell of `number`, unless it is there, and all that are made with it, at `word`.
-    pub(super) fn make(&self, number: u32, word: u32) {
-        if number < FIRST as u32 {
-            return;
+    /// The cell of `number`, which is made, and all that are made with it, at `word`.
+    #[inline]
+    pub(super) fn get_or_make(&self, number: u32, word: u32) -> &AtomicU32 {
+        match self.first.get(number as usize) {
+            Some(cell) => cell,
+            None => self.get_or_make_further(number, word),
+        }
+    }
+
+    #[cold]
+    fn get_or_make_further(&self, number: u32, word: u32) -> &AtomicU32 {
+        if let Some(cell) = self.further(number) {
+            return cell;
         }
         let rest = self.rest.get_or_init(|| {
             Box::new(Rest {
@@ -101,24 +110,28 @@ impl Cells {
                 near: OnceLock::new(),
             })
         });
-        if number < BLOCK as u32 {
-            return;
+        match rest.cells.get(number as usize - FIRST) {
+            Some(cell) => cell,
+            None => {
+                let block = rest.near.get_or_init(Near::new).make(number, word);
+                &block.0[number as usize % BLOCK]
+            }
         }
-        rest.near.get_or_init(Near::new).make(number, word);
     }
 
-    /// The first `count` cells, all of which were made.
-    pub(super) fn used(&self, count: u32) -> impl Iterator<Item = &AtomicU32> {
-        let rest = self.rest.get();
-        let near = rest.and_then(|rest| rest.near.get());
-        let numbers = (BLOCK as u32..count).step_by(BLOCK);
-        let blocks = numbers.filter_map(move |number| near?.block(number));
-        let first_block = self
-            .first
-            .iter()
-            .chain(rest.into_iter().flat_map(|rest| &rest.cells));
-        let others = blocks.flat_map(|block| &block.0);
-        first_block.chain(others).take(count as usize)
+    /// Calls `visit` with the first `count` cells, all of which were made, in order.
+    #[inline]
+    pub(super) fn each_used(&self, count: u32, mut visit: impl FnMut(&AtomicU32)) {
+        self.first.iter().take(count as usize).for_each(&mut visit);
+        let Some(rest) = self.rest.get() else { return };
+        let further = (count as usize).saturating_sub(FIRST);
+        rest.cells.iter().take(further).for_each(&mut visit);
+        let Some(near) = rest.near.get() else { return };
+        for number in (BLOCK as u32..count).step_by(BLOCK) {
+            let used = (count - number) as usize;
+            let cells = near.block(number).into_iter().flat_map(|block| &block.0);
+            cells.take(used).for_each(&mut visit);
+        }
     }
 
     /// What was allocated beside the first cells.
@@ -150,12 +163,12 @@ impl Near {
         }
     }
 
-    fn make(&self, number: u32, word: u32) {
+    fn make(&self, number: u32, word: u32) -> &Block {
         match number >> <Node<Node<Block>>>::BITS {
             0 => self.blocks.make(number, word),
             _ => {
                 let far = self.far.get_or_init(|| Box::new(Node::new(word)));
-                far.make(number, word);
+                far.make(number, word)
             }
         }
     }
@@ -173,7 +186,9 @@ impl Level for Block {
         Some(self)
     }
 
-    fn make(&self, _number: u32, _word: u32) {}
+    fn make(&self, _number: u32, _word: u32) -> &Block {
+        self
+    }
 
     fn bytes(&self) -> usize {
         size_of::<Block>()
@@ -194,11 +209,10 @@ impl<T: Level> Level for Node<T> {
             .block(number)
     }
 
-    fn make(&self, number: u32, word: u32) {
+    fn make(&self, number: u32, word: u32) -> &Block {
         let below = &self.0[(number >> T::BITS) as usize % NODE];
-        below
-            .get_or_init(|| Box::new(T::new(word)))
-            .make(number, word);
+        let below = below.get_or_init(|| Box::new(T::new(word)));
+        below.make(number, word)
     }
 
     fn bytes(&self) -> usize {
@@ -246,8 +260,7 @@ mod tests {
             assert!(cells.get(number).is_none(), "{number} before it was made");
         }
         for number in EDGES {
-            cells.make(number, 7);
-            let cell = cells.get(number).expect("it was made");
+            let cell = cells.get_or_make(number, 7);
             assert_eq!(
                 cell.swap(number + 100, Relaxed),
                 7,
@@ -255,9 +268,9 @@ mod tests {
             );
         }
         for number in EDGES {
-            cells.make(number, 8);
-            let word = cells.get(number).map(|cell| cell.load(Relaxed));
-            assert_eq!(word, Some(number + 100), "made once");
+            let cells = [Some(cells.get_or_make(number, 8)), cells.get(number)];
+            let words = cells.map(|cell| cell.map(|cell| cell.load(Relaxed)));
+            assert_eq!(words, [Some(number + 100); 2], "made once");
         }
     }
 
@@ -265,11 +278,11 @@ mod tests {
     fn the_cells_used_are_those_of_the_numbers_in_order() {
         let cells = Cells::new(0);
         for number in 0..repeats(10_000) {
-            cells.make(number, 0);
-            cells.get(number).expect("made").store(number, Relaxed);
+            cells.get_or_make(number, 0).store(number, Relaxed);
         }
         for count in [0, 1, 15, 16, 17, 63, 64, 65, 128, repeats(10_000)] {
-            let words: Vec<u32> = cells.used(count).map(|cell| cell.load(Relaxed)).collect();
+            let mut words = vec![];
+            cells.each_used(count, |cell| words.push(cell.load(Relaxed)));
             assert!(words.iter().copied().eq(0..count), "{count} used");
         }
     }
@@ -292,7 +305,7 @@ mod tests {
     fn further_cells_never_take_more_than_a_tree_of_words() {
         let cells = Cells::new(0);
         for number in 0..repeats(300_000) {
-            cells.make(number, 0);
+            cells.get_or_make(number, 0);
             let bytes = size_of::<[AtomicU32; FIRST]>() + cells.further_bytes();
             let tree = tree_bytes(number + 1);
             assert!(bytes <= tree, "{} cells: {bytes} beside {tree}", number + 1);

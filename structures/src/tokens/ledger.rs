@@ -73,8 +73,8 @@ pub(super) struct Layout(u32);
 pub(super) struct Picked<'a> {
     cell: &'a AtomicU32,
     slot: u32,
-    /// Its free word.
-    word: u32,
+    /// Its word without a link.
+    generation: u32,
 }
 
 impl Ledger {
@@ -82,7 +82,7 @@ impl Ledger {
     /// generations: `round` tells them apart.
     pub(super) fn new(layout: Layout, round: u32) -> Ledger {
         Ledger {
-            cells: Cells::new(layout.fresh(round)),
+            cells: Cells::new(layout.first_generation(round)),
             returned: AtomicU32::new(layout.end()),
             layout,
         }
@@ -99,34 +99,38 @@ impl Ledger {
         if free.first == end {
             return self.fresh(free, round);
         }
-        let picked = self.picked(free.first);
-        free.first = self.layout.low(picked.word);
-        Some(picked)
-    }
-
-    #[cold]
-    fn fresh(&self, free: &mut FreeSlots, round: u32) -> Option<Picked<'_>> {
-        if free.fresh == free.bound.slots_max() {
-            return None;
-        }
-        let slot = free.fresh;
-        self.cells.make(slot, self.layout.fresh(round));
-        free.fresh += 1;
-        Some(self.picked(slot))
-    }
-
-    #[inline]
-    fn picked(&self, slot: u32) -> Picked<'_> {
+        let slot = free.first;
         let cell = self.cells.get(slot);
         let cell = cell.expect("the cell of a slot that was used is there");
         // ORDER: T5. Relaxed: the owner wrote it, or TE2 has brought it.
         let word = cell.load(Ordering::Relaxed);
-        Picked { cell, slot, word }
+        free.first = self.layout.low(word);
+        let generation = word ^ free.first;
+        Some(Picked {
+            cell,
+            slot,
+            generation,
+        })
+    }
+
+    #[inline]
+    fn fresh(&self, free: &mut FreeSlots, round: u32) -> Option<Picked<'_>> {
+        if free.fresh == free.bound.slots_max() {
+            return None;
+        }
+        let (slot, generation) = (free.fresh, self.layout.first_generation(round));
+        let cell = self.cells.get_or_make(slot, generation);
+        free.fresh += 1;
+        Some(Picked {
+            cell,
+            slot,
+            generation,
+        })
     }
 
     /// Puts a slot that was picked, and not made live, on the free list.
     pub(super) fn unpick(&self, free: &mut FreeSlots, picked: Picked<'_>) {
-        let word = self.layout.with_low(picked.word, free.first);
+        let word = picked.generation | free.first;
         // ORDER: T5. Relaxed: the slot was never seen live, and only the owner reads the link.
         picked.cell.store(word, Ordering::Relaxed);
         free.first = picked.slot;
@@ -136,7 +140,7 @@ impl Ledger {
     /// returned.
     #[inline]
     pub(super) fn publish(&self, picked: Picked<'_>, page: u32) -> (u32, u32) {
-        let word = LIVE | self.layout.with_low(picked.word, page);
+        let word = LIVE | picked.generation | page;
         // ORDER: TE1. The page is counted already.
         picked.cell.store(word, TAKE);
         (picked.slot, word)
@@ -173,7 +177,7 @@ impl Ledger {
     /// Frees everything that is live and says which pages it named. The owner takes no more.
     pub(super) fn sweep(&self, free: &FreeSlots, mut page_freed: impl FnMut(u32)) {
         let mode = free.bound.mode();
-        self.cells.used(free.fresh).for_each(|cell| {
+        self.cells.each_used(free.fresh, |cell| {
             let word = cell.load(Ordering::Relaxed);
             if word & LIVE == 0 {
                 return;
@@ -198,7 +202,7 @@ impl Ledger {
 
     /// Calls `visit` with the page of each live slot. O(slots).
     pub(super) fn live_pages(&self, free: &FreeSlots, mut visit: impl FnMut(u32)) {
-        self.cells.used(free.fresh).for_each(|cell| {
+        self.cells.each_used(free.fresh, |cell| {
             let word = cell.load(Ordering::Relaxed);
             if word & LIVE != 0 {
                 visit(self.layout.low(word));
@@ -284,30 +288,26 @@ impl Layout {
         word & self.0
     }
 
-    /// The word of a slot that was never used.
-    fn fresh(self, round: u32) -> u32 {
+    /// The generation of a slot that was never used, at its place in a word.
+    fn first_generation(self, round: u32) -> u32 {
         // An odd factor: in 2 to the power of its bits rounds, each generation comes once.
-        let generation = round.wrapping_mul(0x9e37_79b1).wrapping_mul(self.step());
-        generation & !LIVE | self.end()
+        let number = round.wrapping_mul(0x9e37_79b1);
+        number.wrapping_mul(self.0 + 1) & !LIVE
     }
 
-    /// A free word with another page or link.
-    #[inline]
-    fn with_low(self, word: u32, low: u32) -> u32 {
-        word & !self.0 | low
-    }
-
-    /// What becomes of a live word. The generation may carry into the bit `LIVE`, which goes.
+    /// What becomes of a live word.
     #[inline]
     fn freed(self, word: u32, link: u32) -> u32 {
-        let generation = (word & !self.0).wrapping_add(self.step() * GENERATION_STEP);
+        // One more than all ones below carries into the generation, and that may carry into the bit
+        // `LIVE`, which goes.
+        let generation = (word | self.0).wrapping_add(GENERATION_STEP);
         generation & !LIVE | link
     }
 
-    /// The lowest bit of a generation.
-    #[inline]
-    pub(super) fn step(self) -> u32 {
-        self.0 + 1
+    /// The live word of the next token of a slot, of the same page.
+    #[cfg(test)]
+    pub(super) fn next(self, word: u32) -> u32 {
+        LIVE | self.freed(word, 0) | self.low(word)
     }
 }
 

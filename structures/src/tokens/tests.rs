@@ -63,8 +63,9 @@ impl Stage {
 
 /// The token that a holder of `tokens_max` gets when it takes the same page in the same slot again.
 fn next_of_slot<R: Release>(refs: &PageRefs<R>, tokens_max: u32, token: PageToken) -> PageToken {
-    let step = u64::from(ledger::Layout::new(refs.pages(), tokens_max).step());
-    PageToken::from_u64(token.to_u64() + (step << 32))
+    let layout = ledger::Layout::new(refs.pages(), tokens_max);
+    let (word, rest) = (token.to_u64() >> 32, token.to_u64() as u32);
+    PageToken::from_u64(u64::from(layout.next(word as u32)) << 32 | u64::from(rest))
 }
 
 /// Hazard: a return and the sweep see the same token; exactly one of them releases it.
