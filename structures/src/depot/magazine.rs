@@ -16,8 +16,8 @@
 //! - DM2: places, `held` and `reach` belong to the one who is inside: the owner in a step that did
 //!   not find itself barred, or a visitor that barred it, fenced, and saw no step. The counts and
 //!   what else decides about `reach` are the owner's.
-//! - DM3: `held` <= `reach` <= `reach_max`: one of `PART` of all indices, so that what one thread
-//!   has for itself leaves the others something to share.
+//! - DM3: `held` <= `reach` <= `reach_max`: one of `PART` of all indices, and of few indices one of
+//!   `PART_OF_FEW`, so that what one thread has for itself leaves the others something to share.
 //! - DM4: the step that puts an index in ends with the last access to the magazine. The index may
 //!   be another thread's by then, which may tear down what the index keeps alive, the magazine
 //!   included.
@@ -49,6 +49,10 @@ pub(super) const NEAR_PLACES: usize = if cfg!(any(loom, shuttle)) { 3 } else { 4
 const PLACES_MAX: u32 = if cfg!(any(loom, shuttle)) { 4 } else { 1024 };
 /// See DM3. The first index counts as a part.
 const PART: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+/// The same of few, up to `REACH_AT_FIRST`. An eighth of few is less than a thread often wants at
+/// once, and each spill and each fetch costs more than all steps between them. What others miss is
+/// for a visit, which makes the owner keep less.
+const PART_OF_FEW: u32 = 2;
 /// A thread that gave back this multiple of its reach, and took nothing meanwhile, only gives back.
 const GIVEN_IN_A_ROW: u64 = 4;
 
@@ -122,7 +126,7 @@ impl Reservation<'_> {
 impl Magazine {
     /// An empty one, for one of the threads that share `capacity` indices.
     pub(super) fn new(capacity: u32) -> Magazine {
-        let reach_max = (capacity / PART).clamp(1, PLACES_MAX);
+        let reach_max = reach_max(capacity);
         Magazine {
             is_entered: AtomicBool::new(false),
             is_barred: AtomicBool::new(false),
@@ -365,6 +369,12 @@ impl Drop for Visit<'_> {
     fn drop(&mut self) {
         self.0.is_barred.store(false, VISITED);
     }
+}
+
+/// See DM3.
+fn reach_max(capacity: u32) -> u32 {
+    let of_few = (capacity / PART_OF_FEW).min(REACH_AT_FIRST);
+    (capacity / PART).max(of_few).clamp(1, PLACES_MAX)
 }
 
 #[inline(always)]

@@ -19,6 +19,22 @@ fn a_magazine_grows_with_what_its_thread_takes_back() {
     }
 }
 
+/// Four threads that want 8 of 36 each: once each has had its share, none needs another's, nor the
+/// stack.
+#[test]
+fn of_few_indices_a_thread_has_at_hand_what_it_sways_by() {
+    let marked = Marked::holding(36, 0, &(0..36).collect::<Vec<_>>());
+    for round in 0..4 {
+        for thread in 0..4 {
+            let before = held(&marked, thread as usize);
+            let all = take_some(&marked, thread, 8);
+            let after = held(&marked, thread as usize);
+            assert!(round < 2 || before - after == 8, "all 8 were at hand");
+            put_all(&marked, thread, all);
+        }
+    }
+}
+
 #[test]
 fn a_magazine_does_not_grow_with_what_another_thread_gave_back() {
     let marked = Marked::holding(4_000, 0, &(0..400).collect::<Vec<_>>());
@@ -29,13 +45,17 @@ fn a_magazine_does_not_grow_with_what_another_thread_gave_back() {
 
 #[test]
 fn a_magazine_never_holds_more_than_its_part_of_all() {
-    for capacity in [1, 7, 8, 100, 800, 20_000] {
+    for capacity in [1, 7, 8, 36, 64, 100, 128, 800, 20_000] {
         let marked = Marked::holding(capacity, 0, &(0..capacity).collect::<Vec<_>>());
         for _ in 0..3 {
             let all = take_some(&marked, 0, capacity as usize);
             put_all(&marked, 0, all);
-            let part = (capacity / 8).clamp(1, 1024);
-            assert!(held(&marked, 0) <= part, "{capacity}");
+            let part = match capacity {
+                ..32 => (capacity / 2).max(1),
+                32..=128 => 16,
+                _ => (capacity / 8).min(1024),
+            };
+            assert!(held(&marked, 0) <= part, "of {capacity}");
         }
     }
 }
