@@ -235,11 +235,9 @@ fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table)
         report.target(format!("{what} the fixed list"), "x", AtLeast(fixed), test);
     }
     // What depends on the machine is bounded by what the best crate needs on the same machine.
-    let of_best = |table: &Table, labels: &[&str]| {
-        ratio(
-            table.best(labels, Role::Ours),
-            table.best(labels, Role::Competitor),
-        )
+    let mut of_best = |what: String, bound, table: &Table, labels: &[&str]| {
+        let of = |role| table.best(labels, role);
+        report.target_beside(what, bound, of(Role::Ours), of(Role::Competitor));
     };
     for threads in ["1", "2", "4", "8", "64"] {
         for (held, bound) in [
@@ -250,13 +248,11 @@ fn targets(report: &mut BenchReport, walked: &Table, few: &Table, split: &Table)
             ("1000", 1.0),
         ] {
             let what = format!("threads: {threads}, {held} held, against the best crate");
-            let reached = of_best(few, &[threads, held]);
-            report.target(what, "x", AtMost(bound), reached);
+            of_best(what, bound, few, &[threads, held]);
         }
     }
-    let reached = of_best(split, &["200"]);
     let what = "taken on one thread, put on another, against the best crate";
-    report.target(what, "x", AtMost(1.0), reached);
+    of_best(what.into(), 1.0, split, &["200"]);
     let split = split.best(&["200"], Role::Ours);
     report.target(
         "taken on one thread, put on another",

@@ -22,6 +22,8 @@ use crate::text;
 
 /// A core's share that other processes may use before the figures are called disturbed.
 pub const OTHERS_PERCENT_MAX: f64 = 10.0;
+/// Where the bounds of targets hold that are figures of a machine: `docs/figures.md` has the runs.
+pub const MEASURED_ON: &str = "AMD EPYC, 2 cores";
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -173,6 +175,10 @@ pub struct Target {
     /// Unit of both; `x` for a ratio.
     pub unit: &'static str,
     pub met: bool,
+    /// The processor that the bound was measured on. None: it is what the best other candidate
+    /// needed in this run, so that it holds on any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_on: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -268,11 +274,16 @@ impl Table {
     /// The best of the columns of this role in the row with these labels.
     pub fn best(&self, labels: &[&str], role: Role) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.labels == labels)?;
+        Some(self.best_of(row, role)?.1)
+    }
+
+    /// The best of the columns of this role in a row, by name, and its figure.
+    pub fn best_of(&self, row: &Row, role: Role) -> Option<(&str, f64)> {
         let paired = self.columns.iter().zip(&row.figures);
         let figures = paired.filter(|(column, _)| column.role == role);
         figures
-            .filter_map(|(_, figure)| Some(figure.as_ref()?.value))
-            .reduce(f64::min)
+            .filter_map(|(column, figure)| Some((&*column.name, figure.as_ref()?.value)))
+            .min_by(|one, other| one.1.total_cmp(&other.1))
     }
 }
 
@@ -306,7 +317,23 @@ impl BenchReport {
         self.notes.push(text.into());
     }
 
-    /// Notes what was reached, if it was measured at all in this profile.
+    /// Notes which part of the best other candidate's figure ours is, if both were measured, and
+    /// that at most `bound` is wanted: on whatever machine.
+    pub fn target_beside(
+        &mut self,
+        what: impl Into<String>,
+        bound: f64,
+        ours: Option<f64>,
+        best: Option<f64>,
+    ) {
+        self.target(what, "x", Wanted::AtMost(bound), ratio(ours, best));
+        if let (Some(_), Some(target)) = (ratio(ours, best), self.targets.last_mut()) {
+            target.measured_on = None;
+        }
+    }
+
+    /// Notes what was reached, if it was measured at all in this profile. The bound is one that was
+    /// measured on [`MEASURED_ON`].
     pub fn target(
         &mut self,
         what: impl Into<String>,
@@ -321,6 +348,7 @@ impl BenchReport {
             wanted,
             unit,
             met: wanted.is_met_by(reached),
+            measured_on: Some(MEASURED_ON),
         });
     }
 }
@@ -353,6 +381,15 @@ mod tests {
         );
         assert_eq!(bench.targets.len(), 1);
         assert!(bench.targets[0].met);
+        bench.target_beside("best absent", 1.0, Some(1.0), None);
+        assert_eq!(bench.targets.len(), 1);
+        assert_eq!(bench.targets[0].measured_on, Some(MEASURED_ON));
+        bench.target_beside("of the best", 1.0, Some(3.0), Some(2.0));
+        let beside = &bench.targets[1];
+        assert_eq!(
+            (beside.reached, beside.met, beside.measured_on),
+            (1.5, false, None)
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::fmt::Display;
 use std::io;
 
 use crate::measure::{median, turns};
-use crate::report::{BenchReport, Column, Figure, Ratio, Role, Row, Table, Target, Wanted, ratio};
+use crate::report::{
+    BenchReport, Column, Figure, MEASURED_ON, Ratio, Role, Row, Table, Target, Wanted, ratio,
+};
 use flatpath_testkit::child::refuse_if_interrupted;
 
 /// Above this share of a core, the load generator decides the rate and not the server.
@@ -318,6 +320,7 @@ impl BenchReport {
             wanted,
             unit,
             met: wanted.is_met_by(reached) && failures.iter().sum::<f64>() == 0.0,
+            measured_on: reference.is_none().then_some(MEASURED_ON),
         });
     }
 }

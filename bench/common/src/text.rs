@@ -38,11 +38,15 @@ pub(crate) fn of_bench(bench: &BenchReport) -> String {
 
 fn of_table(table: &Table) -> String {
     let is_compared = compares(table);
+    let is_beside = has(table, Role::Ours) && has(table, Role::Competitor);
     let is_published = table.rows.iter().any(|row| row.published.is_some());
     let mut headings: Vec<String> = table.labels.iter().map(|&label| label.into()).collect();
     headings.extend(table.columns.iter().map(|column| column.name.clone()));
     if is_compared {
         headings.push("ours against baseline".into());
+    }
+    if is_beside {
+        headings.push("ours / best crate".into());
     }
     headings.extend(
         table
@@ -64,6 +68,9 @@ fn of_table(table: &Table) -> String {
         }));
         if is_compared {
             cells.push(verdict(table, row));
+        }
+        if is_beside {
+            cells.push(beside(table, row));
         }
         cells.extend(table.ratios.iter().map(|ratio| {
             let value = table.ratio(row, ratio);
@@ -94,8 +101,22 @@ fn is_repeated(table: &Table) -> bool {
 }
 
 fn compares(table: &Table) -> bool {
-    let has = |role| table.columns.iter().any(|column| column.role == role);
-    has(Role::Baseline) && has(Role::Ours)
+    has(table, Role::Baseline) && has(table, Role::Ours)
+}
+
+fn has(table: &Table, role: Role) -> bool {
+    table.columns.iter().any(|column| column.role == role)
+}
+
+/// Which part ours is of the best crate's figure, and which crate that is.
+fn beside(table: &Table, row: &Row) -> String {
+    let ours = table.best_of(row, Role::Ours);
+    match (ours, table.best_of(row, Role::Competitor)) {
+        (Some((_, ours)), Some((name, best))) if best > 0.0 => {
+            format!("{} x {name}", figure(ours / best))
+        }
+        _ => "-".into(),
+    }
 }
 
 /// How ours stands against the old way, fixed or not, whichever is better. Says so where it loses.
@@ -118,7 +139,7 @@ fn verdict(table: &Table, row: &Row) -> String {
 }
 
 fn of_targets(targets: &[Target]) -> String {
-    let headings = ["to reach", "wanted", "reached", ""].map(String::from);
+    let headings = ["to reach", "wanted", "by", "reached", ""].map(String::from);
     let row = |target: &Target| {
         let wanted = match target.wanted {
             Wanted::AtMost(bound) => format!("at most {} {}", figure(bound), target.unit),
@@ -127,7 +148,8 @@ fn of_targets(targets: &[Target]) -> String {
         };
         let met = if target.met { "met" } else { "MISSED" };
         let reached = format!("{} {}", figure(target.reached), target.unit);
-        vec![target.what.clone(), wanted, reached, met.into()]
+        let by = target.measured_on.unwrap_or("this run").into();
+        vec![target.what.clone(), wanted, by, reached, met.into()]
     };
     let rows: Vec<_> = targets.iter().map(row).collect();
     render(&headings, &rows, 1)
@@ -270,10 +292,31 @@ mod tests {
             wanted: Wanted::AtMost(1.2),
             unit: "x",
             met,
+            measured_on: None,
         };
         let text = of_targets(&[target(false)]);
         assert!(
             text.contains("at most 1.20 x") && text.contains("1.50 x") && text.contains("MISSED")
         );
+        assert!(text.contains("this run"), "{text}");
+        let measured_on = Some("a machine");
+        let text = of_targets(&[Target {
+            measured_on,
+            ..target(true)
+        }]);
+        assert!(text.contains("a machine") && text.contains("met"), "{text}");
+    }
+
+    #[test]
+    fn a_row_names_the_best_crate_and_which_part_of_its_figure_ours_is() {
+        let mut table = table(5.0, 4.0, 2.0);
+        assert!(!of_table(&table).contains("best crate"), "there is none");
+        for (name, value) in [("slow", Some(9.0)), ("quick", Some(8.0)), ("absent", None)] {
+            table.columns.push(Column::new(name, Role::Competitor));
+            table.rows[0].figures.push(value.map(Figure::once));
+        }
+        let text = of_table(&table);
+        assert!(text.contains("ours / best crate"), "{text}");
+        assert!(text.contains("0.25 x quick"), "{text}");
     }
 }
