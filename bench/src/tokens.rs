@@ -285,30 +285,29 @@ fn targets(report: &mut BenchReport, costs: &Table, ends: &Table, bytes: &Table)
     for held in ["16", "1000"] {
         let of = |name| costs.figure(&["flows: 1", held, "wall"], name);
         let what = format!("take + return, {held} outstanding, against the");
-        let tree = ratio(of(OURS), of(TREE));
-        report.target(format!("{what} tree per socket"), "x", AtMost(0.65), tree);
-        let array = ratio(of(OURS), of(ARRAY));
-        report.target(format!("{what} array per socket"), "x", AtMost(0.9), array);
+        for (bound, other) in [(0.65, TREE), (0.9, ARRAY)] {
+            report.target_beside(format!("{what} {other}"), bound, of(OURS), of(other));
+        }
     }
     let of = |name| costs.figure(&["flows: 2", "16", "wall"], name);
     let what = "take + return, 2 flows, 16 outstanding, against the array per socket";
-    report.target(what, "x", AtMost(0.9), ratio(of(OURS), of(ARRAY)));
+    report.target_beside(what, 0.9, of(OURS), of(ARRAY));
     let of = |name| costs.figure(&["another thread", "up to 1024", "wall"], name);
     let what = "returned by another thread, against the tree";
-    report.target(what, "x", AtMost(0.9), ratio(of(OURS), of(TREE)));
+    report.target_beside(what, 0.9, of(OURS), of(TREE));
     let of = |name| ends.figure(&["16"], name);
     report.target("reclaim of 16 tokens", "ns", AtMost(1_000.0), of(OURS));
     let what = "reclaim of 16 tokens, array against ours";
     report.target(what, "x", AtLeast(100.0), ratio(of(ARRAY), of(OURS)));
     let what = "reclaim of 16 tokens, against the tree";
-    report.target(what, "x", AtMost(1.0), ratio(of(OURS), of(TREE)));
+    report.target_beside(what, 1.0, of(OURS), of(TREE));
     let of = |name| bytes.figure(&["0", "1"], name);
     let what = "bookkeeping of a holder without tokens";
     report.target(what, "bytes", AtMost(64.0), of(OURS));
     for held in ["16", "1000"] {
         let of = |name| bytes.figure(&[held, "1"], name);
         let what = format!("bookkeeping of a holder with {held} tokens, against the tree");
-        report.target(what, "x", AtMost(1.0), ratio(of(OURS), of(TREE)));
+        report.target_beside(what, 1.0, of(OURS), of(TREE));
     }
     let of = |name| bytes.figure(&["16", "10000"], name);
     let share = ratio(of(OURS), of(ARRAY)).map(|part| part * 100.0);

@@ -44,8 +44,8 @@
 //! Cost: take and return are O(1): two atomic operations as long as there is no `Returner`, three
 //! with one. The end of a holder is O(slots it ever had at a time), whatever the size of the
 //! region. A holder without tokens takes 32 bytes, one with 16 takes 136, one with 1,000 takes 4.5
-//! KiB: 4 bytes per token, and room for less than 64 more (see `cells`). A region takes 4 bytes per
-//! page.
+//! KiB: 4 bytes per token, rounded up to 64 tokens, and an eighth of that for finding them (see
+//! `cells`). A region takes 4 bytes per page.
 
 use crate::sync::{Arc, AtomicBool, AtomicU32, Ordering, edge};
 use std::fmt;

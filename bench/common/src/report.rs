@@ -175,7 +175,7 @@ pub struct Target {
     /// Unit of both; `x` for a ratio.
     pub unit: &'static str,
     pub met: bool,
-    /// The processor that the bound was measured on. None: it is what the best other candidate
+    /// The processor that the bound was measured on. None: it is relative to what another candidate
     /// needed in this run, so that it holds on any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_on: Option<&'static str>,
@@ -317,17 +317,17 @@ impl BenchReport {
         self.notes.push(text.into());
     }
 
-    /// Notes which part of the best other candidate's figure ours is, if both were measured, and
-    /// that at most `bound` is wanted: on whatever machine.
+    /// Notes which part of another candidate's figure ours is, if both were measured, and that at
+    /// most `bound` is wanted: on whatever machine.
     pub fn target_beside(
         &mut self,
         what: impl Into<String>,
         bound: f64,
         ours: Option<f64>,
-        best: Option<f64>,
+        other: Option<f64>,
     ) {
-        self.target(what, "x", Wanted::AtMost(bound), ratio(ours, best));
-        if let (Some(_), Some(target)) = (ratio(ours, best), self.targets.last_mut()) {
+        self.target(what, "x", Wanted::AtMost(bound), ratio(ours, other));
+        if let (Some(_), Some(target)) = (ratio(ours, other), self.targets.last_mut()) {
             target.measured_on = None;
         }
     }
