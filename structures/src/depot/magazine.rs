@@ -371,7 +371,7 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// See DM3.
+/// How far a magazine reaches at most, of `capacity` indices in all.
 fn reach_max(capacity: u32) -> u32 {
     let of_few = (capacity / PART_OF_FEW).min(REACH_AT_FIRST);
     (capacity / PART).max(of_few).clamp(1, PLACES_MAX)

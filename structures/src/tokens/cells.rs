@@ -6,10 +6,10 @@
 //! than is needed: cells take at most what the nodes of a 64-way tree of words take, which have two
 //! bitmaps each, whatever their number.
 //!
-//! | may run beside  | get | make, each_used | bytes |
+//! | may run beside  | get | made, each_used | bytes |
 //! |-----------------|-----|-----------------|-------|
 //! | get             | yes | yes             | yes   |
-//! | make, each_used | yes | no: one owner   | yes   |
+//! | made, each_used | yes | no: one owner   | yes   |
 //!
 //! The cells say nothing about what is in them: invariants and edges are those of the ledger. A
 //! `OnceLock` publishes what is made.
@@ -92,15 +92,15 @@ impl Cells {
 
     /// The cell of `number`, which is made, and all that are made with it, at `word`.
     #[inline]
-    pub(super) fn get_or_make(&self, number: u32, word: u32) -> &AtomicU32 {
+    pub(super) fn made(&self, number: u32, word: u32) -> &AtomicU32 {
         match self.first.get(number as usize) {
             Some(cell) => cell,
-            None => self.get_or_make_further(number, word),
+            None => self.made_further(number, word),
         }
     }
 
     #[cold]
-    fn get_or_make_further(&self, number: u32, word: u32) -> &AtomicU32 {
+    fn made_further(&self, number: u32, word: u32) -> &AtomicU32 {
         if let Some(cell) = self.further(number) {
             return cell;
         }
@@ -260,7 +260,7 @@ mod tests {
             assert!(cells.get(number).is_none(), "{number} before it was made");
         }
         for number in EDGES {
-            let cell = cells.get_or_make(number, 7);
+            let cell = cells.made(number, 7);
             assert_eq!(
                 cell.swap(number + 100, Relaxed),
                 7,
@@ -268,7 +268,7 @@ mod tests {
             );
         }
         for number in EDGES {
-            let cells = [Some(cells.get_or_make(number, 8)), cells.get(number)];
+            let cells = [Some(cells.made(number, 8)), cells.get(number)];
             let words = cells.map(|cell| cell.map(|cell| cell.load(Relaxed)));
             assert_eq!(words, [Some(number + 100); 2], "made once");
         }
@@ -278,7 +278,7 @@ mod tests {
     fn the_cells_used_are_those_of_the_numbers_in_order() {
         let cells = Cells::new(0);
         for number in 0..repeats(10_000) {
-            cells.get_or_make(number, 0).store(number, Relaxed);
+            cells.made(number, 0).store(number, Relaxed);
         }
         for count in [0, 1, 15, 16, 17, 63, 64, 65, 128, repeats(10_000)] {
             let mut words = vec![];
@@ -305,7 +305,7 @@ mod tests {
     fn further_cells_never_take_more_than_a_tree_of_words() {
         let cells = Cells::new(0);
         for number in 0..repeats(300_000) {
-            cells.get_or_make(number, 0);
+            cells.made(number, 0);
             let bytes = size_of::<[AtomicU32; FIRST]>() + cells.further_bytes();
             let tree = tree_bytes(number + 1);
             assert!(bytes <= tree, "{} cells: {bytes} beside {tree}", number + 1);

@@ -119,7 +119,7 @@ impl Ledger {
             return None;
         }
         let (slot, generation) = (free.fresh, self.layout.first_generation(round));
-        let cell = self.cells.get_or_make(slot, generation);
+        let cell = self.cells.made(slot, generation);
         free.fresh += 1;
         Some(Picked {
             cell,
