@@ -136,13 +136,10 @@ impl Cells {
 
     /// What was allocated beside the first cells.
     pub(super) fn further_bytes(&self) -> usize {
-        let near = |near: &Box<Near>| {
-            let far = near.far.get().map_or(0, |far| far.bytes());
-            size_of::<Near>() - size_of::<Node<Node<Block>>>() + near.blocks.bytes() + far
+        let Some(rest) = self.rest.get() else {
+            return 0;
         };
-        self.rest.get().map_or(0, |rest| {
-            size_of::<Rest>() + rest.near.get().map_or(0, near)
-        })
+        size_of::<Rest>() + rest.near.get().map_or(0, |near| near.bytes())
     }
 }
 
@@ -161,6 +158,11 @@ impl Near {
             0 => self.blocks.block(number),
             _ => self.far.get()?.block(number),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        let far = self.far.get().map_or(0, |far| far.bytes());
+        size_of::<Self>() - size_of_val(&self.blocks) + self.blocks.bytes() + far
     }
 
     fn make(&self, number: u32, word: u32) -> &Block {
