@@ -279,10 +279,11 @@ mod tests {
     #[test]
     fn the_cells_used_are_those_of_the_numbers_in_order() {
         let cells = Cells::new(0);
-        for number in 0..repeats(10_000) {
+        let made = repeats(10_000).max(200);
+        for number in 0..made {
             cells.made(number, 0).store(number, Relaxed);
         }
-        for count in [0, 1, 15, 16, 17, 63, 64, 65, 128, repeats(10_000)] {
+        for count in [0, 1, 15, 16, 17, 63, 64, 65, 128, made] {
             let mut words = vec![];
             cells.each_used(count, |cell| words.push(cell.load(Relaxed)));
             assert!(words.iter().copied().eq(0..count), "{count} used");

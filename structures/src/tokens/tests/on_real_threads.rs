@@ -258,6 +258,7 @@ fn a_holder_never_takes_more_than_a_tree_of_its_tokens() {
 /// Until then each token of a slot is another one; afterwards the first fits again, for its page
 /// alone (T3).
 #[test]
+#[cfg_attr(miri, ignore = "makes sixteen million counters")]
 fn the_generation_of_a_slot_wraps_to_tokens_of_the_same_page() {
     let refs = PageRefs::new(PAGES_MAX, ());
     let mut holder = refs.attach(1).expect("open");
