@@ -37,8 +37,8 @@ use flatpath_structures::slots::Key;
 
 use crate::access_log::Logged;
 use crate::hand_over::Becomes;
-use crate::holders::Holds;
 use crate::limits::OUTPUT_LOW_POWER;
+use crate::memory::holders::Holds;
 use crate::output::Output;
 use crate::phase::Phase;
 use crate::proxy_header::Header;

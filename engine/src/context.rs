@@ -8,7 +8,7 @@ use crate::address_limit::Cells;
 use crate::connection_handle::ConnectionId;
 use crate::free_list::FreeList;
 use crate::io::Io;
-use crate::pools::Wanted;
+use crate::memory::pools::Wanted;
 use crate::protocol::Protocol;
 use crate::scope::WorkerScope;
 use crate::worker::{Extras, Rank, Reservation, Task};

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use crate::descriptors::DescriptorFigures;
 use crate::lifecycle::ServerState;
-use crate::memory::MemoryFigures;
+pub use crate::memory::pools::{ClassFigures, PoolFigures};
 use crate::metrics::{Family, Metric, read, read_each};
-pub use crate::pools::{ClassFigures, PoolFigures};
+use crate::regions::MemoryFigures;
 use crate::statistics::{self, Durations, Statistics};
 
 /// A server at a moment.

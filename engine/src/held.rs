@@ -30,7 +30,7 @@ use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::pool::{Charge, Reference};
 
 use crate::discard::discard_bytes;
-use crate::pools::Pools;
+use crate::memory::pools::Pools;
 
 /// What a piece takes beside its bytes: its owner here, its places in queues and in a send.
 pub(crate) const PIECE_BYTES: usize = 128;

@@ -321,7 +321,7 @@ impl Refusals {
 mod tests {
     use super::*;
     use crate::limits::Limits;
-    use crate::pools::Pools;
+    use crate::memory::pools::Pools;
     use crate::worker::leave;
     use crate::worker::{ListenerName, Rank};
     use flatpath_structures::worker_pool::WorkerPoolLimits;

@@ -25,12 +25,12 @@ use crate::listen::open_all;
 use crate::listen_datagrams::open_datagrams;
 use crate::listener::{DynProtocol, regions_of};
 use crate::listener_limits::ListenerLimits;
+use crate::memory::pools::Pools;
 use crate::network::{
     After, CONNECTIONS_BOUND, DatagramSetup, Network, Setup, add_datagram_region, places_of,
 };
 use crate::network_threads::processors;
 use crate::open_driver::OpenDriver;
-use crate::pools::Pools;
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
 use crate::settings::{DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};

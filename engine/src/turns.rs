@@ -27,7 +27,7 @@ use flatpath_structures::lock::Lock;
 
 use crate::address_limit::share;
 use crate::by_address::ByAddress;
-use crate::memory_share::ShareHold;
+use crate::memory::share::ShareHold;
 
 /// Who gets a turn.
 #[derive(Clone, Debug, Default)]
@@ -211,7 +211,7 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory_share::{MemoryShare, SharePart};
+    use crate::memory::share::{MemoryShare, SharePart};
 
     const MAX: usize = 4;
 

@@ -17,7 +17,7 @@ use flatpath_driver::{QuotaWaker, Waker};
 use flatpath_structures::slots::Key;
 use flatpath_structures::wake_set::WakeSet;
 
-use crate::pools::Pools;
+use crate::memory::pools::Pools;
 
 /// See the module.
 #[derive(Debug)]

@@ -52,10 +52,10 @@ use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::{BUFFER_CLASSES, Limits};
 use crate::mailbox::Mailbox;
 use crate::mark::{JobState, Mark};
-use crate::memory::Memory;
+use crate::memory::appeals::Appeals;
+use crate::memory::pools::Pools;
 use crate::options::WorkersPart;
-use crate::pools::Pools;
-use crate::relief::Relief;
+use crate::regions::Regions;
 use crate::scope::{Host, KeptWorkRun, WorkerScope};
 use crate::sockets::{OpenSocket, SocketFile};
 use crate::statistics::{Count, ThreadCounters};
@@ -164,10 +164,10 @@ pub(crate) struct Shared {
     pub(crate) address_keys: AddressKeys,
     /// Addresses with connections, where datagrams are answered.
     pub(crate) answered: Option<Answered>,
-    pub(crate) relief: Relief,
+    pub(crate) appeals: Appeals,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
-    pub(crate) memory: Memory,
+    pub(crate) regions: Regions,
     pub(crate) scaler: ScalerWaker,
     /// What workers are to drop.
     pub(crate) bin: Bin,
@@ -221,10 +221,10 @@ impl Shared {
             ),
             address_keys: AddressKeys::default(),
             answered: None,
-            relief: Relief::new(threads),
+            appeals: Appeals::new(threads),
             pools: Arc::new(pools),
             descriptors: DescriptorBudget::default(),
-            memory: Memory::default(),
+            regions: Regions::default(),
             scaler: ScalerWaker::default(),
             bin: Bin::new(worker_pool.workers_max, places),
             name: DEFAULT_NAME,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::connection_handle::ConnectionId;
 use crate::limits::Limits;
-use crate::pools::Pools;
+use crate::memory::pools::Pools;
 use crate::scope::WorkerScope;
 use crate::statistics::ThreadCounters;
 use crate::worker::{Dispatcher, ListenerName, Shared, Task};

@@ -13,7 +13,7 @@
 //! | ahead.rs      | windows of files that workers read before they are sent          |
 //! | deferred.rs   | the end of the turn: long input, long output, crowds             |
 //! | starve.rs     | receives that found no page                                      |
-//! | relieve.rs    | does what `crate::holders` says while connections wait for memory |
+//! | relieve.rs    | does what `crate::memory::holders` says while connections wait for memory |
 //! | watch.rs      | eventfds whose consumers are called here                         |
 //! | ending.rs     | deadlines and drain                                              |
 //! | accept.rs     | listeners: arm, pause, limit                                     |

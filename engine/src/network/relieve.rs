@@ -3,7 +3,7 @@
 //! (`lasting.rs`), whether they move or not.
 //!
 //! A shortage is worked on in rounds, `RELIEF_PERIOD_NS` apart. The thread with the largest
-//! holder ends some of its own: another that is short asks it to (`relief.rs`), and ends its own in
+//! holder ends some of its own: another that is short asks it to (`memory/appeals.rs`), and ends its own in
 //! the next round, should that not have helped. So one thread's holders do not last because nobody
 //! waits there.
 
@@ -12,11 +12,11 @@ use flatpath_structures::slots::Slots;
 
 use crate::common::Common;
 use crate::connection::{Closing, Connection};
-use crate::holders::{Connections, Look};
 use crate::limits::{
     COUNTED_PER_LOOK, HOLDERS_ENDED_MAX, INPUT_BYTES_MAX, RELIEF_PART, RELIEF_PERIOD_NS,
     RETRIES_MAX, WEIGH_PERIOD_NS,
 };
+use crate::memory::holders::{Connections, Look};
 use crate::phase::Phase;
 use crate::waits::Wait;
 
@@ -102,7 +102,7 @@ impl<D: Driver> Network<D> {
         let now_ns = self.thread.now_ns();
         let common = &self.thread.common;
         let waiting = self.thread.waits.len(Wait::Memory) + common.dispatcher.waiting_for_reserve();
-        let asked_bytes = common.shared.relief.take(common.number);
+        let asked_bytes = common.shared.appeals.take(common.number);
         if waiting == 0 && asked_bytes == 0 {
             return self.thread.holders.end_shortage(now_ns);
         }
@@ -135,7 +135,7 @@ impl<D: Driver> Network<D> {
     /// does not help are those of this thread ended, in the next round.
     fn run_relief(&mut self, own_bytes: usize, asked_bytes: usize) {
         let (holders, common) = (&mut self.thread.holders, &self.thread.common);
-        let (relief, number) = (&common.shared.relief, common.number);
+        let (relief, number) = (&common.shared.appeals, common.number);
         let room = common.shared.pools.available_bytes();
         let largest = holders.largest_class();
         relief.publish(number, largest);
@@ -151,7 +151,7 @@ impl<D: Driver> Network<D> {
         if room < own_bytes && larger.is_none() {
             // Others may have holders of one buffer, which are in no class.
             let common = &self.thread.common;
-            let relief = &common.shared.relief;
+            let relief = &common.shared.appeals;
             if let Some(other) = relief.other(common.number, self.thread.holders.appeals()) {
                 self.thread.holders.appeal();
                 self.ask(other, own_bytes);
@@ -162,7 +162,7 @@ impl<D: Driver> Network<D> {
     /// Has another thread end holders of its own.
     fn ask(&self, other: u16, bytes: usize) {
         let shared = &self.thread.common.shared;
-        shared.relief.ask(other, bytes);
+        shared.appeals.ask(other, bytes);
         shared.mailboxes[usize::from(other)].tell();
     }
 

@@ -14,11 +14,11 @@ use crate::behind_proxy::ProxyHeader;
 use crate::common::{Common, Entrance};
 use crate::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
-use crate::holders::Holders;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Order;
+use crate::memory::holders::Holders;
 use crate::prompt::Tries;
 use crate::settings::Preamble;
 #[cfg(feature = "tls")]
@@ -230,7 +230,7 @@ impl<D: Driver> Network<D> {
         let regions = name_regions(&driver, thread, &listeners, setup.datagram_region);
         let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
-        let entered = setup.shared.memory.enter(thread, regions.into_iter());
+        let entered = setup.shared.regions.enter(thread, regions.into_iter());
         let common = Common {
             wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.pools)),
             number: setup.thread,

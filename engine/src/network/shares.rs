@@ -7,8 +7,8 @@
 use flatpath_driver::Driver;
 
 use crate::address_limit::Waited;
-use crate::holders::buffers_of;
 use crate::limits::HELD_PAGES_LEFT_PART;
+use crate::memory::holders::buffers_of;
 use crate::phase::Stall;
 use crate::waits::Wait;
 
@@ -77,7 +77,7 @@ impl<D: Driver> Event<'_, D> {
         let largest = holders.note(self.key.index, held_bytes, connection.moved(), now_ns);
         if let Some(class) = largest {
             let common = &self.thread.common;
-            common.shared.relief.publish(common.number, class);
+            common.shared.appeals.publish(common.number, class);
         }
         let shared = &self.thread.common.shared;
         let has_share = held_bytes >= shared.pools.share_bytes();

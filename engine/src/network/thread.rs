@@ -17,11 +17,11 @@ use crate::admission::{Admission, Load};
 use crate::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
-use crate::holders::Holders;
 use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
-use crate::memory::Entered;
+use crate::memory::holders::Holders;
+use crate::regions::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
@@ -381,7 +381,7 @@ mod tests {
     use super::super::setup::{Setup, places_of};
     use super::*;
     use crate::limits::Limits;
-    use crate::pools::Pools;
+    use crate::memory::pools::Pools;
     use crate::worker::{ListenerName, Shared};
 
     /// A network thread that listens nowhere.

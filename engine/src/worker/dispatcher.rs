@@ -19,7 +19,7 @@ use crate::limits::{
     JOBS_ADDRESS_PARTS, JOBS_PER_ADDRESS, JOBS_WEIGHED, JOBS_WEIGHED_PART, OTHERS_PART,
 };
 use crate::mark::JobState;
-use crate::pools::Wanted;
+use crate::memory::pools::Wanted;
 use crate::statistics::ThreadCounters;
 
 use super::reservation::{Reservation, Reservations};

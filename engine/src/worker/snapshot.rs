@@ -42,7 +42,7 @@ impl Shared {
                 started: self.workers_grown.read(),
             },
             pool: self.pools.figures(),
-            receive_memory: self.memory.read(),
+            receive_memory: self.regions.read(),
             descriptors: self.descriptors.figures(),
         }
     }

@@ -230,8 +230,8 @@ mod tests {
 
     use super::*;
     use crate::limits::Limits;
+    use crate::memory::pools::Pools;
     use crate::options::{PartSize, WorkersPart};
-    use crate::pools::Pools;
     use crate::scope::WorkerScope;
     use crate::statistics::ThreadCounters;
     use crate::worker::ListenerName;

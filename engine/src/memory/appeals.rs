@@ -28,11 +28,11 @@ struct Thread {
 
 /// The network threads of a server. See the module.
 #[derive(Debug)]
-pub(crate) struct Relief(Box<[Thread]>);
+pub(crate) struct Appeals(Box<[Thread]>);
 
-impl Relief {
-    pub(crate) fn new(threads: usize) -> Relief {
-        Relief((0..threads).map(|_| Thread::default()).collect())
+impl Appeals {
+    pub(crate) fn new(threads: usize) -> Appeals {
+        Appeals((0..threads).map(|_| Thread::default()).collect())
     }
 
     pub(crate) fn publish(&self, thread: u16, largest: u8) {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_thread_with_the_largest_holder_is_asked_and_never_the_one_that_asks() {
-        let relief = Relief::new(3);
+        let relief = Appeals::new(3);
         assert_eq!(relief.larger(0, 0), None);
         relief.publish(0, 9);
         relief.publish(1, 3);
@@ -105,12 +105,12 @@ mod tests {
             .filter_map(|number| relief.other(1, number))
             .collect();
         assert_eq!(others, [0, 2, 0, 2]);
-        assert_eq!(Relief::new(1).other(0, 7), None);
+        assert_eq!(Appeals::new(1).other(0, 7), None);
     }
 
     #[test]
     fn requests_add_up_to_one() {
-        let relief = Relief::new(2);
+        let relief = Appeals::new(2);
         for bytes in [100, 300, 200] {
             relief.ask(1, bytes);
         }
