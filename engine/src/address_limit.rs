@@ -157,9 +157,9 @@ impl Account {
     }
 }
 
-/// Whose share is exceeded.
+/// Which of the two has more than its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excess {
+pub(crate) enum Over {
     Address,
     Listener,
 }
@@ -344,7 +344,7 @@ impl AddressLimit {
 
     /// Who has more than its share, and so lets connections of the two wait. For one that waits
     /// already, `waited` asks for some room below the share, so that it does not come and go.
-    pub(crate) fn excess(&self, listener: u16, cells: Cells, waited: Waited) -> Option<Excess> {
+    pub(crate) fn over(&self, listener: u16, cells: Cells, waited: Waited) -> Option<Over> {
         let all = load(&self.all);
         let capacity = self.capacity;
         let exceeds = |held: u32, least: usize| {
@@ -357,12 +357,12 @@ impl AddressLimit {
             held as usize > share - room
         };
         if exceeds(self.held(cells), capacity / 2) {
-            return Some(Excess::Address);
+            return Some(Over::Address);
         }
         let listeners = &self.listeners;
         let held = listeners.get(usize::from(listener)).map_or(0, load);
         let is_over = listeners.len() > 1 && exceeds(held, capacity / 4 * 3);
-        is_over.then_some(Excess::Listener)
+        is_over.then_some(Over::Listener)
     }
 }
 
@@ -396,15 +396,15 @@ mod tests {
         let limit = AddressLimit::new(CAPACITY, 1, 0);
         let (one, other) = (Cells::apart(2)[0], Cells::apart(2)[1]);
         limit.change(0, one, 0, 64);
-        assert_eq!(limit.excess(0, one, Waited::No), None, "alone");
+        assert_eq!(limit.over(0, one, Waited::No), None, "alone");
         assert!(!limit.exceeds(one, 0) && limit.exceeds(one, 1));
         for (others, share) in [(1, 62), (8, 48), (16, 32), (40, 32)] {
             limit.change(0, other, 0, others);
-            for (held, excess) in [(share, None), (share + 1, Some(Excess::Address))] {
+            for (held, over) in [(share, None), (share + 1, Some(Over::Address))] {
                 limit.change(0, one, 64, held);
-                let found = limit.excess(0, one, Waited::No);
-                assert_eq!(found, excess, "{held} by {others}");
-                assert_eq!(limit.exceeds(one, 0), excess.is_some());
+                let found = limit.over(0, one, Waited::No);
+                assert_eq!(found, over, "{held} by {others}");
+                assert_eq!(limit.exceeds(one, 0), over.is_some());
                 limit.change(0, one, held, 64);
             }
             limit.change(0, other, others, 0);
@@ -413,16 +413,16 @@ mod tests {
 
     #[test]
     fn a_listener_leaves_a_quarter_and_one_alone_leaves_nothing() {
-        for (listeners, excess) in [(2, Some(Excess::Listener)), (1, None)] {
+        for (listeners, over) in [(2, Some(Over::Listener)), (1, None)] {
             let limit = AddressLimit::new(CAPACITY, listeners, 0);
             limit.change(1, Cells::NONE, 0, 16);
             limit.change(0, Cells::NONE, 0, 48);
-            assert_eq!(limit.excess(0, Cells::NONE, Waited::No), None);
-            let waited = limit.excess(0, Cells::NONE, Waited::Yes);
-            assert_eq!(waited, excess, "some room is wanted first");
+            assert_eq!(limit.over(0, Cells::NONE, Waited::No), None);
+            let waited = limit.over(0, Cells::NONE, Waited::Yes);
+            assert_eq!(waited, over, "some room is wanted first");
             limit.change(0, Cells::NONE, 48, 49);
-            assert_eq!(limit.excess(0, Cells::NONE, Waited::No), excess);
-            assert_eq!(limit.excess(1, Cells::NONE, Waited::No), None);
+            assert_eq!(limit.over(0, Cells::NONE, Waited::No), over);
+            assert_eq!(limit.over(1, Cells::NONE, Waited::No), None);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::Limits;
 use crate::lists::Order;
 use crate::mailbox::Mailbox;
-use crate::memory::holders::Holds;
+use crate::memory::holding::Holding;
 use crate::phase::Stall;
 use crate::prompt::Tries;
 use crate::statistics::{Counters, ThreadCounters};
@@ -66,22 +66,22 @@ impl Common {
         self.shortest_ns = of_listeners_ns.min(self.own_shortest_ns);
     }
 
-    /// Notes where the address of the connection at a place is counted, and counts what it holds
-    /// there.
-    pub(crate) fn learn(&self, holds: &mut Holds, index: u32, peer: Option<SocketAddr>) {
-        holds.cells = self.shared.address_keys.cells(peer);
-        self.name(index, holds.cells);
+    /// Where the address of the connection at a place is counted: what it holds is from now on.
+    pub(crate) fn learn(&self, index: u32, peer: Option<SocketAddr>) -> Cells {
+        let cells = self.shared.address_keys.cells(peer);
+        self.name(index, cells);
+        cells
     }
 
     /// The connection at a place is gone, or its address is another one.
-    pub(crate) fn forget(&self, holds: &mut Holds, index: u32) {
-        if std::mem::take(&mut holds.cells) != Cells::UNKNOWN {
+    pub(crate) fn forget(&self, holding: &mut Holding, index: u32) {
+        if std::mem::take(&mut holding.cells) != Cells::UNKNOWN {
             self.name(index, Cells::UNKNOWN);
         }
     }
 
     fn name(&self, index: u32, cells: Cells) {
-        let place = self.shared.pools.owner(self.number, index);
+        let place = self.shared.memory.pools.owner(self.number, index);
         self.shared.descriptors.name(place as usize, cells);
         self.dispatcher.name(index, cells);
     }
@@ -111,12 +111,12 @@ impl Common {
     /// Bytes of buffers that are out for the connection at a place. One load.
     #[inline]
     pub(crate) fn held_bytes(&self, index: u32) -> usize {
-        self.shared.pools.held_bytes(self.number, index)
+        self.shared.memory.pools.held_bytes(self.number, index)
     }
 
     /// Descriptors of files that are held for the connection at a place. One load.
     pub(crate) fn files_of(&self, index: u32) -> usize {
-        let place = self.shared.pools.owner(self.number, index);
+        let place = self.shared.memory.pools.owner(self.number, index);
         self.shared.descriptors.held_by(place as usize)
     }
 

@@ -38,7 +38,8 @@ use flatpath_structures::slots::Key;
 use crate::access_log::Logged;
 use crate::hand_over::Becomes;
 use crate::limits::OUTPUT_LOW_POWER;
-use crate::memory::holders::Holds;
+use crate::memory::holding::Holding;
+use crate::memory::pages::PageKind;
 use crate::output::Output;
 use crate::phase::Phase;
 use crate::proxy_header::Header;
@@ -49,7 +50,7 @@ use state::{Clocks, Marks, Peer, Rare, Reading, Stream, Writing};
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use layer::{Front, Sealed};
 pub(crate) use reading::NextReceive;
-pub(crate) use state::{Closing, PageKind, Receive, StreamsBy};
+pub(crate) use state::{Closing, Receive, StreamsBy};
 
 /// See the module.
 pub(crate) struct Connection {
@@ -94,7 +95,7 @@ pub(crate) struct Connection {
     /// The queues that it is in.
     pub(crate) waits: WaitSet,
     /// What it holds of the memory, as noted after its last event.
-    pub(crate) holds: Holds,
+    pub(crate) holding: Holding,
     /// The phase that `admission.rs` knows of, and when it began.
     noted: (Phase, u64),
 }
@@ -135,7 +136,7 @@ impl Connection {
             clocks: Clocks::new(now_ns),
             marks: Marks::default(),
             waits: WaitSet::default(),
-            holds: Holds::default(),
+            holding: Holding::default(),
             noted: deadlines::NOTHING_NOTED,
         }
     }

@@ -57,6 +57,7 @@ impl ConnectionHandle {
     /// Charges bytes to the connection for as long as they are referenced; see [`Pools::hold`].
     pub(crate) fn hold(&self, bytes: Bytes) -> Result<Bytes, Bytes> {
         self.wakes
+            .memory
             .pools
             .hold(self.id.thread, self.id.key.index, bytes)
     }
@@ -68,13 +69,16 @@ impl ConnectionHandle {
 
     /// Whether the connection would hold more with these bytes than one of many had better hold.
     pub(crate) fn is_beyond_fair_part(&self, bytes: usize) -> bool {
-        let pools = &self.wakes.pools;
+        let pools = &self.wakes.memory.pools;
         let held_bytes = || pools.held_bytes(self.id.thread, self.id.key.index);
-        pools.is_weighed() && held_bytes() + bytes > pools.fair_bytes()
+        pools.counts_addresses() && held_bytes() + bytes > pools.fair_bytes()
     }
 
     fn bulk(&self) -> PoolHandle<'_> {
-        self.wakes.pools.bulk(self.id.thread, self.id.key.index)
+        self.wakes
+            .memory
+            .pools
+            .bulk(self.id.thread, self.id.key.index)
     }
 
     /// Charges bytes that all connections of the server may have, for as long as they are
@@ -82,7 +86,7 @@ impl ConnectionHandle {
     #[doc(hidden)]
     #[must_use]
     pub fn hold_common(&self, bytes: &Bytes) -> Option<Bytes> {
-        self.wakes.pools.hold_common(bytes)
+        self.wakes.memory.pools.hold_common(bytes)
     }
 
     /// Whether both connections are on one network thread, so that they can be spliced.

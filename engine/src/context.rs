@@ -151,7 +151,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     #[cold]
     fn reserve_last(&mut self, listener: u16) -> Option<Reservation> {
         self.io.learn_address();
-        let cells = self.io.connection.holds.cells;
+        let cells = self.io.connection.holding.cells;
         self.io.common.dispatcher.reserve_last(listener, cells)
     }
 
@@ -257,7 +257,7 @@ impl<'a, P: Protocol> Context<'a, P> {
         self.io.learn_address_if_counted();
         let (connection, common) = (&mut *self.io.connection, &*self.io.common);
         connection.job_went_out();
-        envelope.cells = connection.holds.cells;
+        envelope.cells = connection.holding.cells;
         envelope.rank = rank;
         envelope.extras = match common.dispatcher.weighs_jobs() {
             true => Extras::COUNTED,

@@ -23,7 +23,7 @@ use flatpath_structures::slots::Key;
 use crate::access_log::AccessLog;
 use crate::address_limit::Cells;
 use crate::common::{Common, Entrance};
-use crate::connection::{Closing, Connection, PageKind};
+use crate::connection::{Closing, Connection};
 use crate::connection_handle::{ConnectionHandle, ConnectionId};
 use crate::error::NoRoom;
 use crate::hand_over::{Becomes, HandOver};
@@ -32,6 +32,7 @@ use crate::limits::{
     Limits, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_LOW, PIECE_COPY_BYTES_MAX, SHARED_COPY_BYTES_MAX,
     UNCHARGED_BYTES,
 };
+use crate::memory::pages::PageKind;
 use crate::options::Pages;
 use crate::payload::Payload;
 use crate::statistics::Counters;
@@ -131,17 +132,17 @@ impl Io<'_> {
 
     /// Finds out where the connection's address is counted. One system call, the first time.
     pub(crate) fn learn_address(&mut self) {
-        if self.connection.holds.cells == Cells::UNKNOWN {
+        if self.connection.holding.cells == Cells::UNKNOWN {
             let (peer, index) = (self.peer(), self.key.index);
-            self.common.learn(&mut self.connection.holds, index, peer);
+            self.connection.holding.cells = self.common.learn(index, peer);
         }
     }
 
     /// Finds out the address if something is counted by it for whoever sends a job.
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
-        let is_weighed = self.common.shared.pools.is_weighed();
-        if self.common.counts_addresses || is_weighed || self.common.dispatcher.weighs_jobs() {
+        let memory_counts = self.common.shared.memory.pools.counts_addresses();
+        if self.common.counts_addresses || memory_counts || self.common.dispatcher.weighs_jobs() {
             self.learn_address();
         }
     }
@@ -149,7 +150,7 @@ impl Io<'_> {
     /// Counts a reservation among those that last, and the connection; false where as many do as
     /// may, or as many of its address.
     ///
-    /// The address is always asked for. Of a burst that begins in one turn nothing is weighed yet:
+    /// The address is always asked for. Of a burst that begins in one turn nothing is counted yet:
     /// what it took without a name would count as another's, and its own address would pay for it.
     pub(crate) fn lasts(&mut self, reservation: &mut Reservation) -> bool {
         self.learn_address();
@@ -164,7 +165,11 @@ impl Io<'_> {
     /// Where buffers come from; for jobs that prepare output by themselves.
     pub fn pool(&self) -> PoolHandle<'_> {
         let common = &*self.common;
-        common.shared.pools.handle(common.number, self.key.index)
+        common
+            .shared
+            .memory
+            .pools
+            .handle(common.number, self.key.index)
     }
 
     /// Where the connection comes from: one system call, so keep it. `None` for sockets
@@ -266,6 +271,7 @@ impl Io<'_> {
         let pool = self
             .common
             .shared
+            .memory
             .pools
             .handle(self.common.number, self.key.index);
         self.connection.output_mut().write(pool, bytes)
@@ -291,6 +297,7 @@ impl Io<'_> {
         let pool = self
             .common
             .shared
+            .memory
             .pools
             .handle(self.common.number, self.key.index);
         self.connection.output_mut().reserve(pool, bytes)
@@ -306,6 +313,7 @@ impl Io<'_> {
         let pool = self
             .common
             .shared
+            .memory
             .pools
             .handle(self.common.number, self.key.index);
         self.connection.output_mut().write_shared(pool, bytes)
@@ -467,7 +475,7 @@ impl Io<'_> {
     /// output has drained.
     #[doc(hidden)]
     pub fn common_is_full(&mut self, bytes_max: usize) -> bool {
-        let bytes_max = bytes_max.min(self.common.shared.pools.fair_bytes().max(1));
+        let bytes_max = bytes_max.min(self.common.shared.memory.pools.fair_bytes().max(1));
         let is_full = self.outgoing_is_full(bytes_max);
         if is_full {
             self.notify_drained_below(low_mark(bytes_max));
@@ -488,12 +496,12 @@ impl Io<'_> {
         payload: &Bytes,
         end: &'static [u8],
     ) -> Result<(), NoRoom> {
-        let pools = &self.common.shared.pools;
+        let pools = &self.common.shared.memory.pools;
         let (thread, index) = (self.common.number, self.key.index);
         let output = self.connection.output_mut();
         let is_long = payload.len() > PIECE_COPY_BYTES_MAX;
         let queued_bytes = output.queued_bytes();
-        let is_read = queued_bytes == 0 && !pools.is_weighed();
+        let is_read = queued_bytes == 0 && !pools.counts_addresses();
         if (!is_long || is_read && payload.len() <= SHARED_COPY_BYTES_MAX)
             && output.copy_piece(pools.bulk(thread, index), [head, payload, end])
         {
@@ -516,7 +524,7 @@ impl Io<'_> {
     /// The bytes as they were: there is no bulk memory for them.
     #[doc(hidden)]
     pub fn hold(&mut self, bytes: Bytes) -> Result<Bytes, Bytes> {
-        let pools = &self.common.shared.pools;
+        let pools = &self.common.shared.memory.pools;
         pools.hold(self.common.number, self.key.index, bytes)
     }
 
@@ -531,7 +539,7 @@ impl Io<'_> {
     /// it for this one until it is sent. It needs no memory.
     #[doc(hidden)]
     pub fn write_common(&mut self, payload: &Bytes) {
-        let pools = &self.common.shared.pools;
+        let pools = &self.common.shared.memory.pools;
         let (thread, index) = (self.common.number, self.key.index);
         let output = self.connection.output_mut();
         if payload.len() > PIECE_COPY_BYTES_MAX

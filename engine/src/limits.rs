@@ -421,7 +421,7 @@ pub(crate) const RELIEF_PART: usize = 16;
 pub(crate) const HOLDERS_ENDED_MAX: usize = 16;
 
 /// Holders that are asked in one round to hand on what they hold.
-pub(crate) const HOLDERS_PRESSED_MAX: usize = 64;
+pub(crate) const FLUSHED_PER_ROUND_MAX: usize = 64;
 
 /// Holders that one round looks at.
 pub(crate) const HOLDER_STEPS_MAX: u32 = 256;

@@ -171,7 +171,7 @@ impl Handle {
 
     /// What the buffers of the server hold and keep.
     pub fn pool_statistics(&self) -> PoolStatistics {
-        self.0.pools.statistics()
+        self.0.memory.pools.statistics()
     }
 
     /// Worker threads now.

@@ -486,7 +486,7 @@ impl SimulatedServer {
         }
         (
             self.world().leaks(),
-            self.shared.pools.statistics().in_use_bytes,
+            self.shared.memory.pools.statistics().in_use_bytes,
         )
     }
 }

@@ -17,7 +17,7 @@ use flatpath_driver::{QuotaWaker, Waker};
 use flatpath_structures::slots::Key;
 use flatpath_structures::wake_set::WakeSet;
 
-use crate::memory::pools::Pools;
+use crate::memory::account::ServerMemory;
 
 /// See the module.
 #[derive(Debug)]
@@ -32,18 +32,18 @@ pub(crate) struct Wakes {
     reading: AtomicUsize,
     waker: Waker,
     /// What any thread charges what it sends to.
-    pub(crate) pools: Arc<Pools>,
+    pub(crate) memory: Arc<ServerMemory>,
 }
 
 impl Wakes {
-    pub(crate) fn new(places: u32, waker: Waker, pools: Arc<Pools>) -> Arc<Wakes> {
+    pub(crate) fn new(places: u32, waker: Waker, memory: Arc<ServerMemory>) -> Arc<Wakes> {
         Arc::new(Wakes {
             woken: WakeSet::new(places),
             returned: WakeSet::new(places),
             read: WakeSet::new(places),
             reading: AtomicUsize::new(0),
             waker,
-            pools,
+            memory,
         })
     }
 

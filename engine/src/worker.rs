@@ -40,7 +40,7 @@ use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
-use crate::address_limit::{AddressKeys, AddressLimit, Cells};
+use crate::address_limit::{AddressKeys, Cells};
 use crate::answered::Answered;
 use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
@@ -49,10 +49,10 @@ use crate::connection_handle::ConnectionId;
 use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::discard::{Bin, has_gathered};
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::limits::{BUFFER_CLASSES, Limits};
+use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::mark::{JobState, Mark};
-use crate::memory::appeals::Appeals;
+use crate::memory::account::ServerMemory;
 use crate::memory::pools::Pools;
 use crate::options::WorkersPart;
 use crate::regions::Regions;
@@ -157,14 +157,12 @@ pub(crate) struct Shared {
     places_per_thread: usize,
     /// One for each network thread.
     pub(crate) mailboxes: Box<[Mailbox]>,
-    pub(crate) pools: Arc<Pools>,
-    /// What addresses and listeners hold of them.
-    pub(crate) holdings: AddressLimit,
+    /// The memory for buffers.
+    pub(crate) memory: Arc<ServerMemory>,
     /// Where each address is counted, there and in all other bounds.
     pub(crate) address_keys: AddressKeys,
     /// Addresses with connections, where datagrams are answered.
     pub(crate) answered: Option<Answered>,
-    pub(crate) appeals: Appeals,
     pub(crate) descriptors: DescriptorBudget,
     /// Receive memory of the network threads that run.
     pub(crate) regions: Regions,
@@ -214,15 +212,9 @@ impl Shared {
             places: (0..places).map(|_| Place::default()).collect(),
             places_per_thread: limits.in_flight_max,
             mailboxes: (0..threads).map(|_| Mailbox::new(capacity)).collect(),
-            holdings: AddressLimit::new(
-                pools.budget_bytes() / BUFFER_CLASSES[0],
-                listeners.len(),
-                0,
-            ),
+            memory: Arc::new(ServerMemory::new(pools, listeners.len(), threads)),
             address_keys: AddressKeys::default(),
             answered: None,
-            appeals: Appeals::new(threads),
-            pools: Arc::new(pools),
             descriptors: DescriptorBudget::default(),
             regions: Regions::default(),
             scaler: ScalerWaker::default(),
@@ -389,11 +381,11 @@ impl Shared {
     /// nothing need not take less, and one of which little lasts need not wait for the others.
     #[inline]
     fn pool_for(&self, home: ConnectionId, task: &dyn Task) -> PoolHandle<'_> {
-        let pool = self.pools.handle(home.thread, home.key.index);
-        if self.pools.is_weighed() && self.holdings.is_light(task.cells()) {
+        let pool = self.memory.pools.handle(home.thread, home.key.index);
+        if self.memory.pools.counts_addresses() && self.memory.by_address.is_light(task.cells()) {
             let pool = pool.for_light_user();
             return match task.is_favoured() {
-                true => pool.for_favoured_user(self.pools.piece_bytes_max()),
+                true => pool.for_favoured_user(self.memory.pools.piece_bytes_max()),
                 false => pool,
             };
         }
@@ -485,7 +477,7 @@ impl Host for Arc<Shared> {
     ) -> ConnectionDescriptors<'_> {
         ConnectionDescriptors {
             budget: &self.descriptors,
-            place: self.pools.owner(thread, key.index) as usize,
+            place: self.memory.pools.owner(thread, key.index) as usize,
         }
     }
 

@@ -10,12 +10,13 @@ use flatpath_driver::SendList;
 use flatpath_driver::simulation::Random;
 
 use crate::limits::{LINGER_TIMES_MAX, Limits, WRITE_LOOKS};
+use crate::memory::pages::PageKind;
 use crate::phase::{Phase, Stall};
 use crate::turn::end_ns;
 use crate::waits::Wait;
 
 use super::state::Reading;
-use super::{Closing, Connection, NextReceive, Overdue, PageKind, Receive, tests};
+use super::{Closing, Connection, NextReceive, Overdue, Receive, tests};
 
 const STALLS: [Stall; 5] = [
     Stall::Output,

@@ -6,10 +6,11 @@ use flatpath_driver::{Lent, Piece, Quota};
 use flatpath_structures::pool::Buffer;
 
 use crate::limits::CALM_RECEIVES;
+use crate::memory::pages::PageKind;
 use crate::phase::{Phase, Stall};
 
 use super::Connection;
-use super::state::{Closing, PageKind, Reading, Receive, Stream};
+use super::state::{Closing, Reading, Receive, Stream};
 
 /// What is to be done about the receive of a connection.
 #[must_use]

@@ -29,7 +29,7 @@ use flatpath_structures::slots::Key;
 
 use crate::hand_over::Becomes;
 use crate::listener_limits::ListenerLimits;
-use crate::options::Pages;
+use crate::memory::pages::PageKind;
 use crate::pace::Pace;
 use crate::phase::Stall;
 
@@ -61,7 +61,7 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receive {
     Off,
-    /// The last one found no such page: see `network/starve.rs`.
+    /// The last one found no such page: see `memory/pages.rs`.
     Starves(PageKind),
     Once,
     /// Into pages that all have in common.
@@ -79,46 +79,6 @@ pub(super) enum Stream {
     Ended,
     /// The protocol has been told.
     EndTold,
-}
-
-/// The pages that a receive goes to: a region, and whether a page may be shared with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageKind(u16);
-
-impl PageKind {
-    /// Whole pages of the region that all have in common.
-    pub(crate) const COMMON: PageKind = PageKind(0);
-
-    pub(crate) fn new(region_id: u16, shares: bool) -> PageKind {
-        PageKind(region_id << 1 | u16::from(shares))
-    }
-
-    /// What a protocol chooses, of a listener whose own region is `region_id`, or 0.
-    pub(crate) fn of(pages: Pages, region_id: u16) -> PageKind {
-        match pages {
-            Pages::Common => PageKind::COMMON,
-            Pages::Listener => PageKind::new(region_id, false),
-            Pages::Shared => PageKind::new(region_id, true),
-        }
-    }
-
-    pub(crate) fn of_index(index: usize) -> PageKind {
-        PageKind(u16::try_from(index).unwrap_or(u16::MAX))
-    }
-
-    /// Its place among all kinds, of which there are two for each region.
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
-    #[inline]
-    pub(crate) fn region_id(self) -> u16 {
-        self.0 >> 1
-    }
-
-    pub(crate) fn shares(self) -> bool {
-        self.0 & 1 != 0
-    }
 }
 
 /// The state of the one send.

@@ -1,4 +1,4 @@
-//! The account of memory: one budget, a part of it in reserve, and who holds how much.
+//! The memory for buffers: one budget, a part of it in reserve, and who holds how much.
 //!
 //! Every buffer is taken for a connection, by its network thread or by the worker that runs its
 //! job, and counted for it until it is dropped, wherever that is. What fits
@@ -10,22 +10,6 @@
 //!
 //! What a program has made and waits for a client is charged beside the buffers, never to the
 //! reserve: `held.rs` has how, and `outbox.rs` when.
-//!
-//! All thresholds, in parts of the budget, whoever acts on them:
-//!
-//! | who has how much          | what follows                                | asked of           |
-//! |---------------------------|---------------------------------------------|--------------------|
-//! | all: a quarter            | addresses are counted                       | `is_weighed`       |
-//! |                           | a connection has a fair part for its client | `fair_bytes`       |
-//! | all: three quarters       | that part is nothing                        | `fair_bytes`       |
-//! | all: all but the reserve  | what is small is given, the rest waits      | `handle`, `bulk`   |
-//! | a connection: 64 KiB      | it gets nothing of the reserve              | `handle`           |
-//! | a connection: a 16th      | its input waits until it has half of that   | `share_bytes`      |
-//! | an address: its share     | input of its connections waits              | `address_limit.rs` |
-//! | an address: under a 256th | it is served while others wait              | `address_limit.rs` |
-//! | some waited for 100 ms    | who holds most and moves least is ended     | `holders.rs`       |
-//! | bulk of a favoured user   | what addresses above the average have had   | `relieve.rs`,      |
-//! | waited for 10 ms          | longest is ended                            | `lasting.rs`       |
 //!
 //! Invariants
 //! - Both pools together never have more than the budget, charges included.
@@ -210,13 +194,13 @@ impl Pools {
     }
 
     /// Notes whether memory runs short; see [`Pool::weigh`].
-    pub(crate) fn weigh(&self, is_short: bool) -> bool {
+    pub(super) fn weigh(&self, is_short: bool) -> bool {
         self.main.weigh(is_short)
     }
 
     /// Whether so much is in use that it counts who holds it. One load.
     #[inline]
-    pub(crate) fn is_weighed(&self) -> bool {
+    pub(crate) fn counts_addresses(&self) -> bool {
         self.fair_bytes() != usize::MAX
     }
 

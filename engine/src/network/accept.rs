@@ -191,14 +191,14 @@ impl<D: Driver> Network<D> {
     fn end_episodes(&mut self) {
         let now_ns = self.thread.now_ns();
         self.thread.admission.end_episodes(now_ns);
-        self.thread.holders.end_episodes(now_ns);
+        self.thread.memory.end_episodes(now_ns);
     }
 
     /// When the next episode may be over.
     pub(super) fn episode_end_ns(&self) -> Option<u64> {
         let of_places = self.thread.admission.episode_end_ns();
-        let of_holders = self.thread.holders.episode_end_ns();
-        of_places.into_iter().chain(of_holders).min()
+        let of_memory = self.thread.memory.episode_end_ns();
+        of_places.into_iter().chain(of_memory).min()
     }
 
     /// Arms, cancels or resumes accept on every socket, as the room allows.

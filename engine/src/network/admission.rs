@@ -67,7 +67,7 @@ impl<D: Driver> Network<D> {
     /// newcomers with its own connections. False: none of them rests, and it is refused.
     ///
     /// From half of the places in use on each newcomer's address is asked for; those that were
-    /// there before are counted little by little (`count_holders`).
+    /// there before are counted little by little (`check_memory`).
     fn pays_for_itself(&mut self, key: Key) -> bool {
         let load = self.load();
         if !self.thread.admission.is_half_full(load) || self.awaits_header(key) {

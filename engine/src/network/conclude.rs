@@ -44,16 +44,16 @@ impl<D: Driver> Network<D> {
             return;
         };
         self.thread.wheel.cancel(key.index);
-        self.thread.holders.left(key.index);
         self.thread.thawed.remove(key.index);
         if connection.output().width() != Width::Narrow {
             self.thread.wide.left(key);
         }
         self.thread.common.lasting.remove(key.index);
-        self.uncount_holding(&connection);
-        self.thread.common.forget(&mut connection.holds, key.index);
-        self.thread.pages_held -= usize::from(connection.holds.pages);
-        self.thread.starved.leave(&mut connection, key.index);
+        self.thread.end_starving(&mut connection, key.index);
+        let number = self.listeners[usize::from(connection.listener())].number;
+        let (account, holding) = (&mut self.thread.memory, &mut connection.holding);
+        account.gone(key.index, holding, number);
+        self.thread.common.forget(holding, key.index);
         self.thread.admission.left(key.index);
         self.forget_answered(key);
         // Put back as soon as no input was wanted, by `release_unwanted`.

@@ -349,7 +349,7 @@ impl<D: Driver> Network<D> {
             return Err(|counters| counters.dropped_work.add(1));
         };
         // Not of the reserve: that is for connections.
-        let pool = shared.pools.common();
+        let pool = shared.memory.pools.common();
         let take = |bytes: usize| {
             let buffer = pool.take(bytes.max(1));
             buffer.filter(|buffer| buffer.capacity() >= bytes)

@@ -19,7 +19,7 @@
 //!    connections are open; datagrams, whose pages are free by now; and when the next step is due.
 //!
 //! An event goes one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
-//! pair, `reconcile.rs`, and those that receive, send and weigh. None of them calls back up.
+//! pair, `reconcile.rs`, and those that receive, send and charge. None of them calls back up.
 
 use std::io;
 use std::sync::Arc;
@@ -30,9 +30,7 @@ use crate::access_log::AGAIN_NS;
 use crate::common::Common;
 use crate::discard::has_gathered;
 use crate::lifecycle::ServerState;
-use crate::limits::{
-    IDLE_BYTES_KEPT, LISTENER_PATIENCE_NS, TRIM_PERIOD_NS, TURN_COMPLETIONS_MAX, TURN_WOKEN_MAX,
-};
+use crate::limits::{LISTENER_PATIENCE_NS, TURN_COMPLETIONS_MAX, TURN_WOKEN_MAX};
 use crate::phase::Stall;
 use crate::turn::Turn;
 use crate::waits::Wait;
@@ -88,7 +86,7 @@ impl<D: Driver> Network<D> {
             self.tell_drain();
             self.reconcile_again();
             self.retry_waiting();
-            self.relieve();
+            self.free_memory();
             self.end_overdrawn();
             // 3
             self.run_deferred();
@@ -113,8 +111,8 @@ impl<D: Driver> Network<D> {
             self.log_long_waits();
             self.thread.due_ns = self.next_due_ns();
         }
-        if self.thread.now_ns() >= self.weigh_ns {
-            self.weigh_memory();
+        if self.thread.memory.is_check_due(self.thread.now_ns()) {
+            self.check_memory();
         }
         self.thread.common.dispatcher.flush();
         self.thread.common.shared.bin_gathered();
@@ -134,11 +132,11 @@ impl<D: Driver> Network<D> {
     /// - An event needs a look at all of it: it sets `due_ns` to 0.
     pub(crate) fn is_quiet(&self) -> bool {
         let (thread, common) = (&self.thread, &self.thread.common);
-        let has_waiting =
-            thread.waits.any() || thread.starved.any() || common.dispatcher.has_waiting();
+        let awaits_pages = thread.memory.pages.any_waits();
+        let has_waiting = thread.waits.any() || awaits_pages || common.dispatcher.has_waiting();
         !has_waiting
             && thread.now_ns() < thread.due_ns
-            && !thread.holders.is_short()
+            && !thread.memory.is_short()
             && !has_news(common)
             && self.door_is_quiet()
     }
@@ -198,9 +196,10 @@ impl<D: Driver> Network<D> {
         if !self.arrivals.is_empty() {
             self.let_in();
         }
-        if left < TURN_COMPLETIONS_MAX && !self.trim_due {
-            self.trim_due = true;
-            self.thread.due(self.trimmed_ns + TRIM_PERIOD_NS);
+        if left < TURN_COMPLETIONS_MAX
+            && let Some(trim_ns) = self.thread.memory.note_use()
+        {
+            self.thread.due(trim_ns);
         }
     }
 
@@ -309,26 +308,6 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Gives idle pooled memory and idle jobs back, once per period. Asks no more often than that,
-    /// so the path does not pay for it.
-    fn trim(&mut self) {
-        if self.thread.now_ns() < self.trimmed_ns + TRIM_PERIOD_NS {
-            return;
-        }
-        self.trimmed_ns = self.thread.common.turn.now_ns;
-        self.thread.common.shared.pools.trim(IDLE_BYTES_KEPT);
-        let mut trimmed = self.thread.successors.trim();
-        for listener in &mut self.listeners {
-            let one = listener.protocol.trim();
-            trimmed.any |= one.any;
-            trimmed.more |= one.more;
-        }
-        if trimmed.any && !trimmed.more {
-            flatpath_sys::allocator::give_back();
-        }
-        self.trim_due = trimmed.more;
-    }
-
     fn log_long_waits(&mut self) {
         let common = &mut self.thread.common;
         if common.dispatcher.holds_back() {
@@ -361,7 +340,7 @@ impl<D: Driver> Network<D> {
             is_waited_for.then_some(now_ns + WAITING_NS),
             episode_end_ns,
             self.next_round_ns(),
-            self.trim_due.then_some(self.trimmed_ns + TRIM_PERIOD_NS),
+            self.thread.memory.trim_ns(),
             common
                 .dispatcher
                 .holds_back()

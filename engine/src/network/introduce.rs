@@ -33,13 +33,9 @@ impl<D: Driver> Thread<D> {
 impl<D: Driver> Event<'_, D> {
     /// What it holds was counted with the balancer's address, and is counted anew.
     fn forget_balancer(&mut self) {
-        let holds = &mut self.connection.holds;
-        let counted = std::mem::take(&mut holds.counted);
-        if counted > 0 {
-            let holdings = &self.thread.common.shared.holdings;
-            holdings.change(self.listener.number, holds.cells, counted, 0);
-        }
-        self.thread.common.forget(holds, self.key.index);
+        let holding = &mut self.connection.holding;
+        self.thread.memory.uncount(holding, self.listener.number);
+        self.thread.common.forget(holding, self.key.index);
     }
 }
 

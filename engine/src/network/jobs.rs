@@ -92,7 +92,7 @@ impl<D: Driver> Network<D> {
         let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
         if waits_without_worker {
             // Short replies are first: the reserve is there for them.
-            let pools = &self.thread.common.shared.pools;
+            let pools = &self.thread.common.shared.memory.pools;
             let bulk_bytes = pools.reserve_bulk_bytes();
             self.retry_jobs(
                 MemoryQueue::Small,
@@ -101,13 +101,13 @@ impl<D: Driver> Network<D> {
             self.retry_jobs(MemoryQueue::Favoured, self.memory_retries(bulk_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Memory) {
-            let reserve_bytes = self.thread.common.shared.pools.reserve_bytes();
+            let reserve_bytes = self.thread.common.shared.memory.pools.reserve_bytes();
             let room = self.memory_retries(reserve_bytes);
             self.retry(Stall::Memory, room);
         }
         if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
-            let free_bytes = self.thread.common.shared.pools.available_bytes();
+            let free_bytes = self.thread.common.shared.memory.pools.available_bytes();
             self.retry_jobs(MemoryQueue::Large, retries_within(free_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Share) {
@@ -136,7 +136,7 @@ impl<D: Driver> Network<D> {
 
     /// For those that have so much of the reserve when there is nothing else.
     fn memory_retries(&self, reserve_bytes: usize) -> usize {
-        let pools = &self.thread.common.shared.pools;
+        let pools = &self.thread.common.shared.memory.pools;
         match retries_within(pools.available_bytes()) {
             // Some may wait for small buffers only.
             0 => retries_within(reserve_bytes).min(RETRY_FAILURES_MAX as usize),

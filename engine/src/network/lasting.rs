@@ -21,7 +21,6 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::address_limit::Cells;
 use crate::admission::Bound;
 use crate::connection::Connection;
 use crate::episode::Price;
@@ -103,7 +102,7 @@ impl<D: Driver> Network<D> {
     fn longest_of_excess(&mut self, missing: Missing) -> Option<Key> {
         self.longest_lasting(&|network, key, connection| {
             let common = &network.thread.common;
-            let cells = connection.holds.cells;
+            let cells = connection.holding.cells;
             let (dispatcher, descriptors) = (&common.dispatcher, &common.shared.descriptors);
             missing.jobs > 0
                 && dispatcher.lasting_of(key.index) > 0
@@ -124,8 +123,8 @@ impl<D: Driver> Network<D> {
     pub(super) fn longest_of_heavy(&mut self) -> Option<Key> {
         self.longest_lasting(&|network, key, connection| {
             let common = &network.thread.common;
-            let holdings = &common.shared.holdings;
-            common.held_bytes(key.index) > 0 && holdings.is_above_average(connection.holds.cells)
+            let holdings = &common.shared.memory.by_address;
+            common.held_bytes(key.index) > 0 && holdings.is_above_average(connection.holding.cells)
         })
     }
 
@@ -144,7 +143,7 @@ impl<D: Driver> Network<D> {
             let connection = &event.connection;
             let lasts = has_job || !connection.is_sent() || connection.phase().is_for_client();
             let can_be_ended = !event.connection.is_closing() && !is_leaving;
-            if can_be_ended && event.connection.holds.cells == Cells::UNKNOWN {
+            if can_be_ended {
                 event.learn_address();
             }
             let connection = self.connections.get(key)?;

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use flatpath_driver::{Listener as Source, OperationMode};
 
 use crate::behind_proxy::Balancers;
-use crate::connection::{PageKind, shortest_ns};
+use crate::connection::shortest_ns;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
+use crate::memory::pages::PageKind;
 use crate::options::Spread;
 use crate::worker::Shared;
 

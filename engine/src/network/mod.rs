@@ -12,8 +12,6 @@
 //! | jobs.rs       | what comes back from workers, and what waits for room            |
 //! | ahead.rs      | windows of files that workers read before they are sent          |
 //! | deferred.rs   | the end of the turn: long input, long output, crowds             |
-//! | starve.rs     | receives that found no page                                      |
-//! | relieve.rs    | does what `crate::memory::holders` says while connections wait for memory |
 //! | watch.rs      | eventfds whose consumers are called here                         |
 //! | ending.rs     | deadlines and drain                                              |
 //! | accept.rs     | listeners: arm, pause, limit                                     |
@@ -28,7 +26,7 @@
 //! | datagrams.rs  | what comes without a connection, and its replies                 |
 //! |               | **one connection** (`Event`)                                     |
 //! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
-//! | shares.rs     | what it holds of the memory, and when it has to wait             |
+//! | memory.rs     | does what `crate::memory` says of it, and in each turn of all    |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
 //! | piped.rs      | long bodies in, by reference                                     |
 //! | written.rs    | what was in records, in pages of the listener's own              |
@@ -36,16 +34,15 @@
 //! | defer.rs      | input that takes long, and who crowds                            |
 //! | send.rs       | bytes out                                                        |
 //! | wide.rs       | how much of them the kernel takes at a time                      |
-//! | excess.rs     | what its address and its listener hold of the memory             |
 //! | refuse.rs     | ends it for want of room                                         |
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
-//! | listening.rs, starved.rs, sources.rs, thawed.rs | plain state                    |
+//! | listening.rs, sources.rs, thawed.rs | plain state                            |
 //! | user_data.rs  | what travels with an operation                                   |
 //!
-//! Calls go down this table, but for two pairs of files that call each other: those of the end of
-//! an event, and `receive.rs` with `written.rs`.
+//! Calls go down this table, but for two pairs of files that call each other, those of the end of
+//! an event and `receive.rs` with `written.rs`, and for the steps of a turn in `memory.rs`.
 
 mod accept;
 mod admission;
@@ -56,26 +53,22 @@ mod defer;
 mod deferred;
 mod ending;
 mod event_loop;
-mod excess;
 mod introduce;
 mod jobs;
 mod lasting;
 mod listening;
 mod logging;
+mod memory;
 mod piped;
 mod receive;
 mod reconcile;
-mod relieve;
 mod refuse;
 mod relimit;
 mod secure;
 mod send;
 mod setup;
-mod shares;
 mod sources;
 mod splice;
-mod starve;
-mod starved;
 mod thawed;
 mod thread;
 mod user_data;

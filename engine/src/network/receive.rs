@@ -69,14 +69,6 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// The receive has found no page.
-    pub(super) fn starve(&mut self) {
-        self.counters().receive_buffers_stalls.add(1);
-        if !self.connection.starves() {
-            self.thread.starved.enter(self.connection, self.key.index);
-        }
-    }
-
     /// A piece that is not offered at once: because of its length, or of what came before.
     fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.at_once_bytes_max();
@@ -106,7 +98,11 @@ impl<D: Driver> Event<'_, D> {
     fn keep(&mut self, piece: Piece) {
         let connection = &mut *self.connection;
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, self.key.index);
+        let pool = common
+            .shared
+            .memory
+            .pools
+            .handle(common.number, self.key.index);
         let bytes = self.thread.driver.bytes(&piece);
         let input = connection.input();
         let needed = input.map_or(0, |input| input.filled().len()) + bytes.len();
@@ -255,7 +251,11 @@ impl<D: Driver> Event<'_, D> {
             return connection.hold_first(piece, from);
         }
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, self.key.index);
+        let pool = common
+            .shared
+            .memory
+            .pools
+            .handle(common.number, self.key.index);
         let left = &self.thread.driver.bytes(&piece)[from as usize..];
         let Some(mut input) = for_input(pool, connection.phase(), left.len()) else {
             return self.hold(piece, from);
@@ -279,7 +279,11 @@ impl<D: Driver> Event<'_, D> {
             if needed > INPUT_BYTES_MAX {
                 return self.input_too_long(piece);
             }
-            let pool = common.shared.pools.handle(common.number, self.key.index);
+            let pool = common
+                .shared
+                .memory
+                .pools
+                .handle(common.number, self.key.index);
             let phase = self.connection.phase();
             if let Some(mut larger) = for_input(pool, phase, needed) {
                 larger.append(whole.filled());

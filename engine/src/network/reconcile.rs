@@ -37,7 +37,7 @@ impl<D: Driver> Event<'_, D> {
             return Fate::Splices;
         }
         if self.has_new_holdings() {
-            self.check_memory();
+            self.charge_buffers();
         }
         if !self.connection.receives_as_wanted() {
             self.reconcile_receive();
@@ -62,7 +62,7 @@ impl<D: Driver> Event<'_, D> {
             return Fate::Splices;
         }
         self.check_quota();
-        self.weigh_pages();
+        self.charge_pages();
         self.receive_piped();
         Fate::Stays
     }
@@ -244,13 +244,13 @@ impl<D: Driver> Event<'_, D> {
                 false
             }
             Stall::Share => {
-                let is_below = self.is_below_share();
-                if is_below {
+                let resumes = self.may_resume();
+                if resumes {
                     self.resume();
                 } else {
                     self.wait(Wait::Share);
                 }
-                is_below
+                resumes
             }
             Stall::Output if self.connection.output_is_low() => self.resume_in_turn(),
             Stall::Turn => {
@@ -269,7 +269,7 @@ impl<D: Driver> Event<'_, D> {
             // It holds its share, or its address or listener does: no more than it must.
             Some(Stall::Share) => 0,
             _ => {
-                let fair_bytes = self.thread.common.shared.pools.fair_bytes();
+                let fair_bytes = self.thread.common.shared.memory.pools.fair_bytes();
                 connection.output_bytes_low().min(fair_bytes)
             }
         };
@@ -301,7 +301,7 @@ impl<D: Driver> Event<'_, D> {
     /// armed.
     pub(super) fn may_arm(&mut self, wanted: bool) -> bool {
         if self.connection.starves_in_vain(wanted) {
-            self.thread.starved.leave(self.connection, self.key.index);
+            self.thread.end_starving(self.connection, self.key.index);
         }
         match self.connection.next_receive(wanted) {
             NextReceive::Stays => {}

@@ -117,7 +117,11 @@ impl<D: Driver> Event<'_, D> {
 
     fn take_input_buffer(&mut self, bytes: usize) -> Option<Buffer> {
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, self.key.index);
+        let pool = common
+            .shared
+            .memory
+            .pools
+            .handle(common.number, self.key.index);
         for_input(pool, self.connection.phase(), bytes)
     }
 
@@ -427,7 +431,7 @@ impl<D: Driver> Event<'_, D> {
     /// A buffer for so many bytes of records.
     fn take_sealing_buffer(&self, bytes: usize) -> Option<Buffer> {
         let common = &self.thread.common;
-        let (pools, index) = (&common.shared.pools, self.key.index);
+        let (pools, index) = (&common.shared.memory.pools, self.key.index);
         let pool = match bytes <= BUFFER_CLASSES[0] {
             true => pools.handle(common.number, index),
             false => pools.bulk(common.number, index),

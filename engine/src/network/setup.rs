@@ -18,7 +18,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::lists::Order;
-use crate::memory::holders::Holders;
+use crate::memory::account::Account;
 use crate::prompt::Tries;
 use crate::settings::Preamble;
 #[cfg(feature = "tls")]
@@ -35,7 +35,6 @@ use super::datagrams::{
 };
 use super::listening::{Acceptor, Listener, limit_workers, shortest_of};
 use super::piped::PIPE_DESCRIPTORS;
-use super::starved::Starved;
 use super::thawed::Thawed;
 use super::thread::{Network, Thread};
 use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
@@ -154,18 +153,18 @@ impl<D: Driver> Thread<D> {
         (places, region_count): (usize, usize),
     ) -> Thread<D> {
         let bounds = listeners.iter().map(|it| it.connections_max);
+        let memory = Arc::clone(&common.shared.memory);
+        let table = (u32::try_from(places).unwrap_or(u32::MAX - 1), region_count);
         Thread {
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             pipes: counted_pipes(common.shared.descriptors.clone()),
             waits: Waits::default(),
             admission: Admission::new(places, bounds),
-            starved: Starved::new(places, region_count),
-            holders: Holders::new(places),
+            memory: Account::new(memory, common.number, table, common.turn.now_ns),
             thawed: Thawed::new(places),
             successors: Successors::new(places),
             proxy_header: 0,
             late: Vec::new(),
-            pages_held: 0,
             receive_buffer_bytes: driver.region(0).page_bytes() as usize,
             driver,
             is_behind: false,
@@ -216,7 +215,7 @@ impl<D: Driver> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
-        let (thread, now_ns) = (usize::from(setup.thread), driver.now_ns());
+        let thread = usize::from(setup.thread);
         let bounds = (&setup.limits, setup.shared.mailboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
@@ -232,7 +231,7 @@ impl<D: Driver> Network<D> {
         let region_count = regions.len();
         let entered = setup.shared.regions.enter(thread, regions.into_iter());
         let common = Common {
-            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.pools)),
+            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.memory)),
             number: setup.thread,
             turn: turn_before(&driver),
             limits: setup.limits,
@@ -270,11 +269,7 @@ impl<D: Driver> Network<D> {
             arrivals: Arrivals::new(),
             completions: Vec::new(),
             datagrams,
-            weigh_ns: 0,
-            count_hand: 0,
             lasting_round_ns: 0,
-            trimmed_ns: now_ns,
-            trim_due: false,
             expired: Vec::new(),
             woken: VecDeque::new(),
         }

@@ -332,7 +332,7 @@ impl<D: Driver> Network<D> {
         let bytes = &thread.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
         let common = &thread.common;
-        let pool = common.shared.pools.handle(common.number, peer.index);
+        let pool = common.shared.memory.pools.handle(common.number, peer.index);
         let written = self
             .connections
             .get_mut(peer)
@@ -355,7 +355,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         let common = &self.thread.common;
-        let pool = common.shared.pools.handle(common.number, peer.index);
+        let pool = common.shared.memory.pools.handle(common.number, peer.index);
         let count = buffer.filled().len();
         if let Some(to) = self.connections.get_mut(peer) {
             let output = to.output_mut();
@@ -423,8 +423,10 @@ impl<D: Driver> Network<D> {
         };
         event.reconcile_output();
         event.check_quota();
-        event.weigh_pages();
-        event.check_memory();
+        event.charge_pages();
+        if event.has_new_holdings() {
+            event.charge_buffers();
+        }
         self.pass_ends(key);
         let has_room = self.peer_has_room(key);
         let Some(mut event) = self.event(key) else {
@@ -454,7 +456,7 @@ impl<D: Driver> Network<D> {
         };
         let streams = event.connection.streams();
         let common = &event.thread.common;
-        let pool = common.shared.pools.handle(common.number, key.index);
+        let pool = common.shared.memory.pools.handle(common.number, key.index);
         // A buffer of its own, for a connection that streams.
         let buffer = streams.then(|| pool.take(SPLICE_FILL_BYTES)).flatten();
         let user_data = event.begin_receive(Receive::Once);

@@ -20,7 +20,7 @@ use crate::connection::Connection;
 use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
-use crate::memory::holders::Holders;
+use crate::memory::account::Account;
 use crate::regions::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
@@ -29,7 +29,6 @@ use crate::waits::{Wait, Waits};
 use super::datagrams::Datagrams;
 use super::listening::{Acceptor, Door, Listener};
 use super::sources::Source;
-use super::starved::Starved;
 use super::thawed::Thawed;
 use super::wide::Wide;
 
@@ -61,15 +60,8 @@ pub(crate) struct Network<D: Driver> {
     pub(super) arrivals: Arrivals<(u16, Socket)>,
     pub(super) completions: Vec<Completion>,
     pub(super) datagrams: Datagrams,
-    /// When the memory is to be looked at next, and the place where connections are counted next
-    /// that were not yet: see `excess.rs`.
-    pub(super) weigh_ns: u64,
-    pub(super) count_hand: u32,
     /// When some of those that last are ended next, at the earliest.
     pub(super) lasting_round_ns: u64,
-    /// When idle memory was last given back, and whether anything has happened since.
-    pub(super) trimmed_ns: u64,
-    pub(super) trim_due: bool,
     pub(super) expired: Vec<u32>,
     /// Taken from the set of those that were woken and not called yet, oldest first.
     pub(super) woken: VecDeque<u32>,
@@ -84,9 +76,7 @@ pub(super) struct Thread<D: Driver> {
     pub(super) pipes: Pipes,
     pub(super) waits: Waits,
     pub(super) admission: Admission,
-    /// Connections whose receive found no page, by what they want.
-    pub(super) starved: Starved,
-    pub(super) holders: Holders,
+    pub(super) memory: Account,
     pub(super) thawed: Thawed,
     pub(super) successors: Successors,
     /// The number among them that connections begin with whose PROXY header is awaited; 0
@@ -95,8 +85,6 @@ pub(super) struct Thread<D: Driver> {
     /// Connections that came just before the drain or during it, or whose protocol began then, and
     /// is to be told of it; see `tell_late`.
     pub(super) late: Vec<Key>,
-    /// Common pages with input of connections that are stalled.
-    pub(super) pages_held: usize,
     pub(super) receive_buffer_bytes: usize,
     /// The last turn has left deferred input for the next.
     pub(super) is_behind: bool,

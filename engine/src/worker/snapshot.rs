@@ -41,7 +41,7 @@ impl Shared {
                 max: self.workers_max,
                 started: self.workers_grown.read(),
             },
-            pool: self.pools.figures(),
+            pool: self.memory.pools.figures(),
             receive_memory: self.regions.read(),
             descriptors: self.descriptors.figures(),
         }

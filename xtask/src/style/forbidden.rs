@@ -1,5 +1,5 @@
-//! Rules `unfinished`, `shim`, `sans-io`, `unsafe` and `poison`: words that must not stand
-//! everywhere.
+//! Rules `unfinished`, `shim`, `sans-io`, `unsafe`, `decides` and `poison`: words that must not
+//! stand everywhere.
 //!
 //! - `unfinished`: no ignored test and no note to come back later.
 //! - `shim`: inside structures only `sync.rs` names the atomics, cells, locks and parking of std,
@@ -7,6 +7,7 @@
 //! - `sans-io`: protocol code has no descriptor, no clock and no thread.
 //! - `unsafe`: unsafe code lives in sys, in the driver and in the one file of structures that hands
 //!   out memory. The lint `unsafe_code` is denied everywhere, and only there it may be allowed.
+//! - `decides`: what decides on memory knows numbers, and neither a driver nor the network thread.
 //! - `poison`: what becomes of a lock after a panic is decided once, in `Lock`.
 
 use super::Fault;
@@ -72,6 +73,20 @@ const UNSAFE: Rule = Rule {
     message: "unsafe code belongs in sys, in driver or in structures' memory.rs",
 };
 
+const DECIDES: Rule = Rule {
+    name: "decides",
+    words: &[
+        "flatpath_driver",
+        "crate::network",
+        "crate::connection",
+        "Instant::now",
+    ],
+    below: "engine/src/memory/",
+    except: &[],
+    in_tests: true,
+    message: "what decides takes numbers and returns a verdict; network/memory.rs acts",
+};
+
 const IGNORED: Rule = Rule {
     name: "unfinished",
     words: &["#[ignore"],
@@ -93,7 +108,7 @@ const POISON: Rule = Rule {
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"];
 
 pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
-    for rule in [SHIM, SANS_IO, UNSAFE, IGNORED, POISON] {
+    for rule in [SHIM, SANS_IO, UNSAFE, DECIDES, IGNORED, POISON] {
         check_words(source, &rule, faults);
     }
     for (line, _) in source.lines() {
@@ -178,6 +193,18 @@ mod tests {
             assert_eq!(rules("protocols/http/src/a.rs", text), [(1, "sans-io")]);
             assert_eq!(rules("engine/src/a.rs", text), []);
         }
+    }
+
+    #[test]
+    fn what_decides_on_memory_knows_no_driver_and_no_network_thread() {
+        for text in ["use flatpath_driver::Driver;", "use crate::network::After;"] {
+            assert_eq!(rules("engine/src/memory/pages.rs", text), [(1, "decides")]);
+            assert_eq!(rules("engine/src/memory.rs", text), []);
+        }
+        assert_eq!(
+            rules("engine/src/memory/pages.rs", "use crate::lists::List;"),
+            []
+        );
     }
 
     #[test]

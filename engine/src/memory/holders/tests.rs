@@ -1,18 +1,19 @@
-//! Holders without a driver: rounds of a shortage, and who is ended in them.
+//! Holders without a driver: which is ended next, and which are asked to flush.
 
 use std::collections::HashMap;
 
 use super::*;
+use crate::limits::BUFFER_CLASSES;
 
-const BUFFER: usize = BUFFER_CLASSES[0];
-const PLACES: u32 = 16;
+pub(in crate::memory) const BUFFER: usize = BUFFER_CLASSES[0];
+pub(in crate::memory) const PLACES: u32 = 16;
 /// Long enough to be seen to move little.
-const LONG_NS: u64 = HOLDER_WINDOW_NS + 1_000_000;
+pub(in crate::memory) const LONG_NS: u64 = HOLDER_WINDOW_NS + 1_000_000;
 
 /// Connections by place, and what their peers have acknowledged.
 #[derive(Debug, Default)]
-struct Table {
-    looks: HashMap<u32, Look>,
+pub(in crate::memory) struct Table {
+    pub(in crate::memory) looks: HashMap<u32, Look>,
     acknowledged: HashMap<u32, u64>,
 }
 
@@ -27,7 +28,13 @@ impl Connections for Table {
 }
 
 impl Table {
-    fn hold(&mut self, holders: &mut Holders, index: u32, held_bytes: usize, now_ns: u64) {
+    pub(in crate::memory) fn hold(
+        &mut self,
+        holders: &mut Holders,
+        index: u32,
+        held_bytes: usize,
+        now_ns: u64,
+    ) {
         let look = Look {
             held_bytes,
             moved: 0,
@@ -35,22 +42,21 @@ impl Table {
             is_worked_on: false,
         };
         self.looks.insert(index, look);
-        holders.note(index, held_bytes, 0, now_ns);
+        holders.note(index, (held_bytes, 0), now_ns);
     }
 
     fn end(&mut self, holders: &mut Holders, index: u32) {
-        let look = self.looks.remove(&index).expect("there");
-        holders.ended(index, look.held_bytes);
+        self.looks.remove(&index).expect("there");
+        holders.ended(index);
     }
 
     fn victim(&self, holders: &mut Holders, now_ns: u64) -> Option<u32> {
-        let is_long = holders.is_long(now_ns);
+        self.victim_of(holders, now_ns, false)
+    }
+
+    fn victim_of(&self, holders: &mut Holders, now_ns: u64, is_long: bool) -> Option<u32> {
         holders.victim(self, now_ns, (&mut 0, PLACES), is_long)
     }
-}
-
-fn short(holders: &mut Holders, now_ns: u64) {
-    let _ = holders.begin_round(now_ns, false);
 }
 
 #[test]
@@ -91,10 +97,9 @@ fn one_whose_peer_acknowledges_is_spared() {
 #[test]
 fn one_that_is_cut_off_already_is_not_ended_again() {
     let (mut holders, mut table) = (Holders::new(16), Table::default());
-    short(&mut holders, 1_000_000);
     table.hold(&mut holders, 1, 64 * BUFFER, 1_000_000);
     table.looks.get_mut(&1).expect("there").may_end = false;
-    assert_eq!(table.victim(&mut holders, 9 * LONG_NS), None);
+    assert_eq!(table.victim_of(&mut holders, 9 * LONG_NS, true), None);
 }
 
 #[test]
@@ -119,88 +124,38 @@ fn holders_of_one_buffer_are_ended_after_the_others_unless_they_are_worked_on() 
 #[test]
 fn in_a_long_shortage_the_largest_is_ended_although_it_moves() {
     let (mut holders, mut table) = (Holders::new(16), Table::default());
-    short(&mut holders, 1_000_000);
-    table.hold(&mut holders, 1, 8 * BUFFER, SHORTAGE_NS_MAX / 2);
-    table.hold(&mut holders, 2, 4 * BUFFER, SHORTAGE_NS_MAX / 2);
-    assert_eq!(table.victim(&mut holders, SHORTAGE_NS_MAX), None);
-    let now_ns = 1_000_000 + SHORTAGE_NS_MAX;
-    assert_eq!(table.victim(&mut holders, now_ns), Some(1));
-    table.end(&mut holders, 1);
-    assert_eq!(
-        table.victim(&mut holders, now_ns),
-        None,
-        "one has helped, perhaps"
-    );
+    table.hold(&mut holders, 1, 8 * BUFFER, 1_000_000);
+    table.hold(&mut holders, 2, 4 * BUFFER, 1_000_000);
+    assert_eq!(table.victim(&mut holders, 1_000_000), None);
+    assert_eq!(table.victim_of(&mut holders, 1_000_000, true), Some(1));
 }
 
 #[test]
-fn rounds_press_at_once_and_relieve_after_a_wait() {
-    let mut holders = Holders::new(16);
-    let round = |holders: &mut Holders, now_ns, is_asked| {
-        let Round { presses, relieves } = holders.begin_round(now_ns, is_asked);
-        (presses, relieves)
-    };
-    assert_eq!(round(&mut holders, 1, false), (true, false));
-    assert_eq!(round(&mut holders, 2, false), (false, false));
-    assert_eq!(
-        round(&mut holders, 1 + RELIEF_PERIOD_NS, false),
-        (true, false)
-    );
-    assert_eq!(round(&mut holders, 1 + RELIEF_WAIT_NS, false), (true, true));
-    assert_eq!(
-        round(&mut holders, 2 + RELIEF_WAIT_NS, false),
-        (false, false)
-    );
-    holders.end_shortage(3 + RELIEF_WAIT_NS);
-    assert!(holders.is_short(), "it may come back");
-    holders.end_shortage(1 + 2 * RELIEF_WAIT_NS + RELIEF_PERIOD_NS);
-    assert!(!holders.is_short());
-    assert_eq!(
-        round(&mut holders, 9, true),
-        (true, true),
-        "another thread has waited"
-    );
-}
-
-#[test]
-fn a_thread_with_larger_holders_is_asked_every_other_round() {
-    let mut holders = Holders::new(16);
-    assert!(!holders.appeals_first(true, true), "there is no shortage");
-    short(&mut holders, 1);
-    for appeals in [true, false, true, false] {
-        assert_eq!(holders.appeals_first(true, true), appeals);
-    }
-    assert!(!holders.appeals_first(false, true) && !holders.appeals_first(true, false));
-    holders.appeal();
-    assert_eq!(holders.appeals(), 1);
-}
-
-#[test]
-fn holders_are_pressed_in_turn_from_the_largest_down() {
+fn holders_are_asked_to_flush_in_turn_from_the_largest_down() {
     let (mut holders, mut table) = (Holders::new(200), Table::default());
-    let count = HOLDERS_PRESSED_MAX as u32 + 1;
+    let count = FLUSHED_PER_ROUND_MAX as u32 + 1;
     for index in 0..count {
         let buffers = if index == 7 { 64 } else { 4 };
         table.hold(&mut holders, index, buffers * BUFFER, 1);
     }
-    short(&mut holders, 1);
-    let first = holders.pressed();
-    assert_eq!((first.len(), first[0]), (HOLDERS_PRESSED_MAX, 7));
-    let second = holders.pressed();
+    let (first, next) = holders.to_flush(CLASSES - 1);
+    assert_eq!((first.len(), first[0]), (FLUSHED_PER_ROUND_MAX, 7));
+    let (second, next) = holders.to_flush(next);
     let missed = (0..count).filter(|index| !first.contains(index) && !second.contains(index));
     assert_eq!(missed.count(), 0, "all have been asked");
-    assert_eq!(holders.pressed()[0], 7, "and from the largest again");
+    let (third, _) = holders.to_flush(next);
+    assert_eq!(third[0], 7, "and from the largest again");
 }
 
 #[test]
-fn others_are_told_of_the_largest_holder_only_as_it_grows() {
+fn others_learn_of_the_largest_holder_only_as_it_grows() {
     let mut holders = Holders::new(16);
-    assert_eq!(holders.note(1, BUFFER, 0, 1), None);
-    assert_eq!(holders.note(1, 2 * BUFFER, 0, 1), Some(1));
-    assert_eq!(holders.note(2, 3 * BUFFER, 0, 1), None);
-    assert_eq!(holders.note(2, 8 * BUFFER, 0, 1), Some(3));
+    assert_eq!(holders.note(1, (BUFFER, 0), 1), None);
+    assert_eq!(holders.note(1, (2 * BUFFER, 0), 1), Some(1));
+    assert_eq!(holders.note(2, (3 * BUFFER, 0), 1), None);
+    assert_eq!(holders.note(2, (8 * BUFFER, 0), 1), Some(3));
     assert_eq!(
-        holders.note(2, 2 * BUFFER, 0, 1),
+        holders.note(2, (2 * BUFFER, 0), 1),
         None,
         "down only when looked at"
     );
