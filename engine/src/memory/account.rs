@@ -23,7 +23,6 @@
 //! A connection's address is asked for when it is counted first: one system call.
 //!
 //! Invariants
-//! - H1 to H3 of `holders.rs`, S1 and S2 of `pages.rs`.
 //! - A connection that is gone, or comes from another address, is counted for the first no more.
 //!
 //! Cost: a request pays [`Holding::is_changed`]; a turn one load and one comparison.
@@ -222,7 +221,6 @@ impl Account {
     /// Looks whether memory runs short: some wait for it, or much is in use. The places in the
     /// table to look at now: a part of it, while holdings are counted, or `asks_addresses` for
     /// another reason.
-    #[must_use]
     pub(crate) fn check(
         &mut self,
         now_ns: u64,

@@ -152,7 +152,7 @@ impl Holders {
 
     /// The next holders that are asked to hand on what they hold, if they can: from a class down,
     /// some of them in each round. And the class from which the next round asks.
-    pub(super) fn to_flush(&mut self, from: usize) -> (Vec<u32>, usize) {
+    pub(super) fn next_flushes(&mut self, from: usize) -> (Vec<u32>, usize) {
         let mut asked = Vec::new();
         for class in (1..=from).rev() {
             let last = self.lists[class].last();

@@ -5,7 +5,7 @@
 //! is all that a request asks: [`Holding::is_changed`].
 //!
 //! Invariants
-//! - H2: what is held in one smallest buffer counts as nothing.
+//! - What is held in one smallest buffer counts as nothing (H2 of `holders.rs`).
 //! - A holding is counted with its address and its listener as `counted`; with no address before
 //!   that is known.
 
@@ -15,7 +15,7 @@ use crate::limits::BUFFER_CLASSES;
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holding {
-    /// In smallest buffers; 0 for one or none (H2).
+    /// In smallest buffers; 0 for one or none.
     pub(super) buffers: u32,
     /// Common pages that it keeps while it is stalled.
     pub(super) pages: u16,
@@ -41,7 +41,7 @@ impl Holding {
     }
 }
 
-/// What is held, in smallest buffers; 0 for one or none (H2).
+/// What is held, in smallest buffers; 0 for one or none.
 #[inline]
 pub(super) fn buffers_of(held_bytes: usize) -> u32 {
     let buffers = u32::try_from(held_bytes / BUFFER_CLASSES[0]).unwrap_or(u32::MAX);

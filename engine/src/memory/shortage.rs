@@ -148,7 +148,7 @@ impl Shortages {
         let shortage = self.shortage.get_or_insert_with(begin);
         if now_ns >= shortage.flush_ns {
             shortage.flush_ns = now_ns + RELIEF_PERIOD_NS;
-            let (asked, class) = holders.to_flush(shortage.flush_class);
+            let (asked, class) = holders.next_flushes(shortage.flush_class);
             shortage.flush_class = class;
             self.flushes = asked.into_iter();
             let is_due = |since_ns: u64| now_ns >= since_ns.saturating_add(RELIEF_PERIOD_NS);

@@ -280,7 +280,9 @@ impl<D: Driver> Network<D> {
                 Step::End(index) => {
                     if let Some(key) = self.connections.key_at(index) {
                         self.counters(key).connections_ended_for_memory.add(1);
-                        self.on(key, |event| event.end_for_memory());
+                        self.on(key, |event| {
+                            event.end_for_memory();
+                        });
                     }
                 }
                 Step::Ask(other) => {

@@ -138,12 +138,12 @@ fn holders_are_asked_to_flush_in_turn_from_the_largest_down() {
         let buffers = if index == 7 { 64 } else { 4 };
         table.hold(&mut holders, index, buffers * BUFFER, 1);
     }
-    let (first, next) = holders.to_flush(CLASSES - 1);
+    let (first, next) = holders.next_flushes(CLASSES - 1);
     assert_eq!((first.len(), first[0]), (FLUSHED_PER_ROUND_MAX, 7));
-    let (second, next) = holders.to_flush(next);
+    let (second, next) = holders.next_flushes(next);
     let missed = (0..count).filter(|index| !first.contains(index) && !second.contains(index));
     assert_eq!(missed.count(), 0, "all have been asked");
-    let (third, _) = holders.to_flush(next);
+    let (third, _) = holders.next_flushes(next);
     assert_eq!(third[0], 7, "and from the largest again");
 }
 
