@@ -6,7 +6,7 @@
 //! So clients that come through one proxy, which are one address, have everything while no client
 //! comes from elsewhere, and a single small client beside them takes little off. What exceeds its
 //! share waits or is refused, and what it has held longest is ended where others need it
-//! (`network/lasting.rs`).
+//! (`admission/long_lived.rs`).
 //!
 //! A bound may have a *reserve* beyond it (`AddressLimit::with_reserve`) for addresses that have
 //! little: at most half of what one has on average. A newcomer then does not wait, whether one

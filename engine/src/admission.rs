@@ -22,6 +22,8 @@
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
 //! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
 
+pub(crate) mod long_lived;
+
 use std::net::SocketAddr;
 
 use crate::address_limit::share;

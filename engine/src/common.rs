@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::access_log::{AccessLog, LogEnd};
 use crate::address_limit::Cells;
+use crate::admission::long_lived::LongLived;
 use crate::connection::Connection;
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::Limits;
-use crate::lists::Order;
 use crate::mailbox::Mailbox;
 use crate::memory::holding::Holding;
 use crate::phase::Stall;
@@ -30,8 +30,8 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections whose jobs last, longest first: see `network/lasting.rs`.
-    pub(crate) lasting: Order,
+    /// Connections whose clients decide how long they take, longest first.
+    pub(crate) long_lived: LongLived,
     /// Files hold so many descriptors that the address of whoever takes one must be known.
     pub(crate) counts_addresses: bool,
     /// The connection that is called now is closed because its place is wanted.

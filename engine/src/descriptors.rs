@@ -17,8 +17,8 @@
 //!
 //! An address may hold its share of what files may have; what it wants beyond is refused. One that
 //! has little beside others gets some of a reserve where all is held, and network threads end what
-//! those that pay have held longest (`address_limit.rs`, `network/lasting.rs`). So a worker never
-//! waits for what others hold.
+//! those that pay have held longest (`address_limit.rs`, `admission/long_lived.rs`). So a worker
+//! never waits for what others hold.
 //!
 //! A file beyond the bound, or one for which active connections leave no descriptor, is refused: a
 //! reply 503 with Retry-After in HTTP.

@@ -158,7 +158,7 @@ impl Io<'_> {
         if !self.common.dispatcher.lasts(reservation, index) {
             return false;
         }
-        self.common.lasting.push_back(index);
+        self.common.long_lived.begin(index);
         true
     }
 

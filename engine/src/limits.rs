@@ -142,10 +142,10 @@ pub(crate) const NEWCOMERS_PART: usize = 8;
 
 /// Connections that last and are looked at in one turn to find one whose address has more than its
 /// share.
-pub(crate) const LASTING_STEPS_MAX: usize = 256;
+pub(crate) const LONG_LIVED_STEPS_MAX: usize = 256;
 
 /// Of those, how many are ended in one turn.
-pub(crate) const LASTING_ENDED_MAX: usize = 64;
+pub(crate) const LONG_LIVED_ENDED_MAX: usize = 64;
 
 /// Resting connections closed in one turn because files took their descriptors: as many as
 /// files can have taken beyond the room.

@@ -4,6 +4,7 @@ use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::addresses::AddressId;
+use crate::admission::long_lived::Need;
 use crate::admission::{Bound, Payers, Rests, Room};
 use crate::connection::{Closing, Connection};
 use crate::episode::Price;
@@ -41,8 +42,8 @@ impl<D: Driver> Network<D> {
                 Room::Enough => break,
                 Room::Close(index) => is_paid |= self.close_for_place(index),
                 Room::Short => {
-                    if let Some(victim) = self.longest_of_crowd() {
-                        self.end_lasting(victim);
+                    if let Some(victim) = self.longest_lived(&[Need::Place]) {
+                        self.end_long_lived(victim);
                         is_paid = true;
                     } else if let Some(index) = self.longest_resting(0) {
                         is_paid |= self.close_for_place(index);
@@ -178,8 +179,8 @@ impl<D: Driver> Network<D> {
             // What rests only for now keeps its place.
             if let Some(index) = self.longest_resting(SPARED_NS) {
                 self.close_for_place(index);
-            } else if let Some(victim) = self.longest_of_crowd() {
-                self.end_lasting(victim);
+            } else if let Some(victim) = self.longest_lived(&[Need::Place]) {
+                self.end_long_lived(victim);
             } else {
                 // The next file is refused instead.
                 break;
@@ -193,7 +194,9 @@ impl<D: Driver> Network<D> {
         let load = self.load();
         let is_full = self.thread.admission.counted(load) >= load.max;
         let waits = self.thread.common.shared.descriptors.caches_block()
-            || is_full && self.longest_resting(0).is_none() && self.longest_of_crowd().is_none();
+            || is_full
+                && self.longest_resting(0).is_none()
+                && self.longest_lived(&[Need::Place]).is_none();
         let patience_ns = self.accept_patience_ns();
         self.thread.admission.accepts(load, waits, patience_ns)
     }

@@ -48,7 +48,7 @@ impl<D: Driver> Network<D> {
         if connection.output().width() != Width::Narrow {
             self.thread.wide.left(key);
         }
-        self.thread.common.lasting.remove(key.index);
+        self.thread.common.long_lived.remove(key.index);
         self.thread.end_starving(&mut connection, key.index);
         let number = self.listeners[usize::from(connection.listener())].number;
         let (account, holding) = (&mut self.thread.memory, &mut connection.holding);

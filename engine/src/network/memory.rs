@@ -13,6 +13,7 @@ use flatpath_driver::Driver;
 use flatpath_structures::slots::Slots;
 
 use crate::address_limit::{Cells, Over};
+use crate::admission::long_lived::Need;
 use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::limits::IDLE_BYTES_KEPT;
@@ -273,8 +274,8 @@ impl<D: Driver> Network<D> {
                     }
                 }
                 Step::EndLongest => {
-                    if let Some(key) = self.longest_of_heavy() {
-                        self.end_lasting(key);
+                    if let Some(key) = self.longest_lived(&[Need::Memory]) {
+                        self.end_long_lived(key);
                     }
                 }
                 Step::End(index) => {

@@ -18,7 +18,7 @@
 //! | introduce.rs  | connections through a load balancer: who they come from          |
 //! | relimit.rs    | limits that change while the server runs                         |
 //! | admission.rs  | does what `crate::admission` says of newcomers                   |
-//! | lasting.rs    | what addresses hold beyond their share is ended for others       |
+//! | long_lived.rs | ends what addresses hold beyond their share, for others          |
 //! |               | **the end of an event**                                          |
 //! | conclude.rs   | what follows from an event, for its connection and the tables    |
 //! | splice.rs     | two connections: bytes straight from one to the other            |
@@ -55,9 +55,9 @@ mod ending;
 mod event_loop;
 mod introduce;
 mod jobs;
-mod lasting;
 mod listening;
 mod logging;
+mod long_lived;
 mod memory;
 mod piped;
 mod receive;

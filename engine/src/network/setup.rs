@@ -9,6 +9,7 @@ use flatpath_structures::wheel::Wheel;
 
 use crate::access_log::{AccessLog, LogTo};
 use crate::admission::Admission;
+use crate::admission::long_lived::LongLived;
 use crate::arrivals::Arrivals;
 use crate::behind_proxy::ProxyHeader;
 use crate::common::{Common, Entrance};
@@ -17,7 +18,6 @@ use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
 use crate::listener::{DynProtocol, ErasedListener};
-use crate::lists::Order;
 use crate::memory::account::Account;
 use crate::prompt::Tries;
 use crate::settings::Preamble;
@@ -239,7 +239,7 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
-            lasting: Order::new(places),
+            long_lived: LongLived::new(places),
             counts_addresses: false,
             evicts: false,
             counters,
@@ -269,7 +269,6 @@ impl<D: Driver> Network<D> {
             arrivals: Arrivals::new(),
             completions: Vec::new(),
             datagrams,
-            lasting_round_ns: 0,
             expired: Vec::new(),
             woken: VecDeque::new(),
         }

@@ -103,7 +103,7 @@ impl<D: Driver> Network<D> {
                 [false, false] => StreamsBy::Pipes,
             };
             event.connection.splice(other, most, now_ns);
-            event.thread.common.lasting.add(one.index);
+            event.thread.common.long_lived.add(one.index);
             // From now on the peer's room is asked for before each receive.
             if event.connection.receive() == Receive::Many {
                 event.cancel_receive();

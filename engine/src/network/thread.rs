@@ -60,8 +60,6 @@ pub(crate) struct Network<D: Driver> {
     pub(super) arrivals: Arrivals<(u16, Socket)>,
     pub(super) completions: Vec<Completion>,
     pub(super) datagrams: Datagrams,
-    /// When some of those that last are ended next, at the earliest.
-    pub(super) lasting_round_ns: u64,
     pub(super) expired: Vec<u32>,
     /// Taken from the set of those that were woken and not called yet, oldest first.
     pub(super) woken: VecDeque<u32>,

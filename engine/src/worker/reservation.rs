@@ -12,7 +12,7 @@
 //!
 //! Of the places for what lasts an address has its share, and one that has little beside others
 //! gets one of a reserve (`address_limit.rs`), which is of those that are left to short requests.
-//! Those that pay for it pay in the same turn (`network/lasting.rs`).
+//! Those that pay for it pay in the same turn (`admission/long_lived.rs`).
 //!
 //! | may run beside | reserve, lasts | drop of a reservation |
 //! |----------------|----------------|-----------------------|
