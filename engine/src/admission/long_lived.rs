@@ -325,6 +325,8 @@ mod tests {
         assert_eq!(missing.needs(), [Need::Jobs, Need::Files]);
         missing.pay(1, 0);
         assert!(missing.needs() == [Need::Jobs, Need::Files] && missing.has_files());
+        missing.pay(0, 3);
+        assert!(missing.has_files(), "one is left of four");
         missing.pay(0, 9);
         assert!(missing.needs() == [Need::Jobs] && !missing.has_files());
         missing.pay(1, 0);

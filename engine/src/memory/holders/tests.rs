@@ -143,6 +143,7 @@ fn holders_are_asked_to_flush_in_turn_from_the_largest_down() {
     let (second, next) = holders.next_flushes(next);
     let missed = (0..count).filter(|index| !first.contains(index) && !second.contains(index));
     assert_eq!(missed.count(), 0, "all have been asked");
+    assert!(!second.contains(&7), "it was its turn already");
     let (third, _) = holders.next_flushes(next);
     assert_eq!(third[0], 7, "and from the largest again");
 }

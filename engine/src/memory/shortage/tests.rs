@@ -1,6 +1,7 @@
 //! Rounds of a shortage without connections: what is done, in which order, and from when.
 
 use super::*;
+use crate::limits::FLUSHED_PER_ROUND_MAX;
 use crate::memory::holders::tests::{BUFFER, LONG_NS, PLACES, Table};
 
 /// When shortages begin here.
@@ -20,14 +21,18 @@ struct Thread {
 
 impl Thread {
     fn new(threads: usize) -> Thread {
-        let pools = Pools::new(1 << 20, threads, PLACES as usize);
+        Thread::with_memory(threads, 1 << 20)
+    }
+
+    fn with_memory(threads: usize, budget_bytes: usize) -> Thread {
+        let pools = Pools::new(budget_bytes, threads, PLACES as usize);
         let taken = std::iter::from_fn(|| pools.common().take(1)).collect();
         Thread {
             taken,
             pools,
             appeals: Appeals::new(threads),
             table: Table::default(),
-            holders: Holders::new(PLACES as usize),
+            holders: Holders::new(2 * FLUSHED_PER_ROUND_MAX),
             shortages: Shortages::default(),
         }
     }
@@ -124,6 +129,40 @@ fn no_more_is_ended_than_those_that_wait_have_room_with() {
         let _ = thread.round(1, BEGIN_NS);
         let steps = others(thread.round(1, BEGIN_NS + LONG_NS));
         assert_eq!(steps.len(), expected, "{free} buffers: {steps:?}");
+    }
+}
+
+#[test]
+fn the_more_wait_the_more_room_is_made_up_to_a_part_of_the_budget() {
+    // 7 MiB without the reserve, of which the part is seven of the longest inputs.
+    for (waiting, expected) in [(1, 1), (2, 2), (7, 7), (8, 7)] {
+        let mut thread = Thread::with_memory(1, 8 << 20);
+        let part = thread.pools.budget_bytes() / RELIEF_PART;
+        assert_eq!(part, 7 * INPUT_BYTES_MAX);
+        for index in 1..10 {
+            let (table, holders) = (&mut thread.table, &mut thread.holders);
+            table.hold(holders, index, INPUT_BYTES_MAX, BEGIN_NS);
+        }
+        let _ = thread.round(waiting, BEGIN_NS);
+        let steps = others(thread.round(waiting, BEGIN_NS + LONG_NS));
+        assert_eq!(steps.len(), expected, "{waiting} wait: {steps:?}");
+    }
+}
+
+#[test]
+fn a_round_flushes_where_the_last_one_stopped() {
+    let mut thread = Thread::new(1);
+    for index in 0..=FLUSHED_PER_ROUND_MAX as u32 {
+        let buffers = if index == 7 { 64 } else { 4 };
+        let (table, holders) = (&mut thread.table, &mut thread.holders);
+        table.hold(holders, index, buffers * BUFFER, BEGIN_NS);
+    }
+    let mut now_ns = BEGIN_NS;
+    for is_first in [true, false, true] {
+        let steps = thread.round(1, now_ns);
+        assert_eq!(steps.len(), FLUSHED_PER_ROUND_MAX);
+        assert_eq!(steps.contains(&Step::Flush(7)), is_first, "at {now_ns}");
+        now_ns += RELIEF_PERIOD_NS;
     }
 }
 
