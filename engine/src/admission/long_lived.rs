@@ -314,7 +314,7 @@ mod tests {
         let none = search(&mut list, &[], &|_| JOBS);
         assert_eq!(none, (None, LONG_LIVED_STEPS_MAX));
         let next = search(&mut list, &[Need::Jobs], &|_| JOBS);
-        assert_eq!(next, (Some(count - 1), 0), "the next one goes on");
+        assert_eq!(next, (Some(count - 1), 0), "the next one continues");
         let mut empty = LongLived::new(1);
         assert_eq!(search(&mut empty, &[Need::Jobs], &|_| JOBS), (None, 0));
     }

@@ -103,7 +103,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// For a thread whose table has `places`, and whose driver has so many regions.
+    /// For a thread whose table has `places`, and whose driver has `region_count` regions.
     pub(crate) fn new(
         server: Arc<ServerMemory>,
         thread: u16,

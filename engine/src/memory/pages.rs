@@ -159,8 +159,8 @@ impl Pages {
         (0..self.lists.len()).map(PageKind::of_index)
     }
 
-    /// What to do next for those that wait for a page of a kind, of which so many are free, where
-    /// this turn has looked at so many of them.
+    /// What to do next for those that wait for a page of a kind, of which `free` are free, where
+    /// this turn has `looked` at some of them already.
     pub(crate) fn next(&self, kind: PageKind, free: u32, looked: usize) -> Rearm {
         match self.lists[kind.index()].first() {
             None => Rearm::Done,

@@ -37,7 +37,7 @@ impl Thread {
         }
     }
 
-    /// With connections at places 1, 2, 3 that hold so many buffers since `BEGIN_NS`.
+    /// With connections at places 1, 2, 3 that hold these numbers of buffers since `BEGIN_NS`.
     fn with_holders(threads: usize, buffers: [usize; 3]) -> Thread {
         let mut thread = Thread::new(threads);
         for (index, buffers) in (1..).zip(buffers) {
@@ -48,7 +48,7 @@ impl Thread {
         thread
     }
 
-    /// The steps of a round in which so many wait.
+    /// The steps of a round in which `waiting` wait.
     fn round(&mut self, waiting: usize, now_ns: u64) -> Vec<Step> {
         self.round_of(waiting, None, now_ns)
     }
