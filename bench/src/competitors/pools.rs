@@ -1,6 +1,7 @@
 //! Well-known pools, and pools made of well-known queues: boxed memory goes in and comes out.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use concurrent_queue::ConcurrentQueue;
@@ -62,6 +63,15 @@ where
     made_turn(queue, load, slice)
 }
 
+/// Puts an item into a queue that has as many places as there are items. It may be called full
+/// nonetheless: while who takes from the place that is next has not left it yet.
+fn put_at_last(mut item: Memory, put: impl Fn(Memory) -> Result<(), Memory>) {
+    while let Err(refused) = put(item) {
+        item = refused;
+        thread::yield_now();
+    }
+}
+
 impl Recycler for Lock<Vec<Memory>> {
     type Item = Memory;
 
@@ -82,8 +92,7 @@ impl Recycler for ArrayQueue<Memory> {
     }
 
     fn put(&self, item: Memory) {
-        // As many places as pieces of memory: never full.
-        let _ = self.push(item);
+        put_at_last(item, |item| self.push(item));
     }
 }
 
@@ -107,8 +116,9 @@ impl Recycler for ConcurrentQueue<Memory> {
     }
 
     fn put(&self, item: Memory) {
-        // As many places as pieces of memory: never full.
-        let _ = self.push(item);
+        put_at_last(item, |item| {
+            self.push(item).map_err(|refused| refused.into_inner())
+        });
     }
 }
 
@@ -120,8 +130,11 @@ impl Recycler for (Sender<Memory>, Receiver<Memory>) {
     }
 
     fn put(&self, item: Memory) {
-        // As many places as pieces of memory, and the receiver is here.
-        let _ = self.0.try_send(item);
+        put_at_last(item, |item| {
+            self.0
+                .try_send(item)
+                .map_err(|refused| refused.into_inner())
+        });
     }
 }
 
@@ -133,8 +146,9 @@ impl Recycler for ThingBuf<Memory> {
     }
 
     fn put(&self, item: Memory) {
-        // As many places as pieces of memory: never full.
-        let _ = self.push(item);
+        put_at_last(item, |item| {
+            self.push(item).map_err(|refused| refused.into_inner())
+        });
     }
 }
 
@@ -195,6 +209,31 @@ mod tests {
     fn filled<R: Recycler<Item = Memory>>(pool: R) {
         (0..8).for_each(|_| pool.put(vec![0; BUFFER_BYTES].into()));
         gives_its_memory_again(pool, 8);
+    }
+
+    /// A bench would wait without an end for what is lost.
+    fn loses_nothing<R: Recycler<Item = Memory>>(pool: R) {
+        const ITEMS: usize = 2;
+        (0..ITEMS).for_each(|_| pool.put(vec![0; 1].into()));
+        thread::scope(|scope| {
+            for _ in 0..2 * ITEMS {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        pool.take().into_iter().for_each(|item| pool.put(item));
+                    }
+                });
+            }
+        });
+        let left = (0..=ITEMS).map_while(|_| pool.take()).count();
+        assert_eq!(left, ITEMS);
+    }
+
+    #[test]
+    fn no_queue_loses_what_threads_take_and_put_at_once() {
+        loses_nothing(ArrayQueue::new(2));
+        loses_nothing(ConcurrentQueue::bounded(2));
+        loses_nothing(crossbeam_channel::bounded(2));
+        loses_nothing(ThingBuf::new(2));
     }
 
     #[test]
