@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use concurrent_queue::ConcurrentQueue;
-use crossbeam_channel::{Receiver, Sender};
+use concurrent_queue::{ConcurrentQueue, PushError};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
 use crossbeam_queue::{ArrayQueue, SegQueue};
 use lockfree_object_pool::{LinearObjectPool, LinearOwnedReusable};
-use thingbuf::ThingBuf;
+use thingbuf::{Full, ThingBuf};
 
 use flatpath_structures::lock::Lock;
 
@@ -117,9 +117,7 @@ impl Recycler for ConcurrentQueue<Memory> {
     }
 
     fn put(&self, item: Memory) {
-        put_at_last(item, |item| {
-            self.push(item).map_err(|refused| refused.into_inner())
-        });
+        put_at_last(item, |item| self.push(item).map_err(PushError::into_inner));
     }
 }
 
@@ -132,9 +130,7 @@ impl Recycler for (Sender<Memory>, Receiver<Memory>) {
 
     fn put(&self, item: Memory) {
         put_at_last(item, |item| {
-            self.0
-                .try_send(item)
-                .map_err(|refused| refused.into_inner())
+            self.0.try_send(item).map_err(TrySendError::into_inner)
         });
     }
 }
@@ -147,9 +143,7 @@ impl Recycler for ThingBuf<Memory> {
     }
 
     fn put(&self, item: Memory) {
-        put_at_last(item, |item| {
-            self.push(item).map_err(|refused| refused.into_inner())
-        });
+        put_at_last(item, |item| self.push(item).map_err(Full::into_inner));
     }
 }
 
