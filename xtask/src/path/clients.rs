@@ -48,17 +48,22 @@ pub(super) fn ask(version: Version, address: SocketAddr, requests: u64) -> Resul
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(patience()))?;
             stream.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[])].concat())?;
-            (0..requests).try_for_each(|at| get(&mut stream, 2 * at as u32 + 1))
+            let block = block(&address.to_string());
+            (0..requests).try_for_each(|at| get(&mut stream, 2 * at as u32 + 1, &block))
         }
     }
 }
 
+/// The head of a request to this host: GET, http, and literals of the names `:path` and
+/// `:authority`.
+fn block(host: &str) -> Vec<u8> {
+    let literal = |name: u8, value: &str| [&[name, value.len() as u8], value.as_bytes()].concat();
+    [vec![0x82, 0x86], literal(0x04, PATH), literal(0x01, host)].concat()
+}
+
 /// One request on this stream, and its reply.
-fn get(stream: &mut TcpStream, number: u32) -> Result<()> {
-    // GET, http, and literals of the names `:path` and `:authority`.
-    let path = [&[0x04, PATH.len() as u8], PATH.as_bytes()].concat();
-    let block = [&[0x82, 0x86][..], &path, b"\x01\x01h"].concat();
-    stream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, number, &block))?;
+fn get(stream: &mut TcpStream, number: u32, block: &[u8]) -> Result<()> {
+    stream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, number, block))?;
     loop {
         let mut head = [0; 9];
         stream.read_exact(&mut head)?;
