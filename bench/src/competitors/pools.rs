@@ -64,8 +64,8 @@ where
     made_turn(queue, load, slice)
 }
 
-/// Puts an item into a queue that has as many places as there are items. It may be called full
-/// nonetheless: while who takes from the place that is next has not left it yet.
+/// Puts an item into a queue that has as many places as there are items. Such a queue may still
+/// report that it is full, while another thread is taking from the next place.
 fn put_at_last(mut item: Memory, put: impl Fn(Memory) -> Result<(), Memory>) {
     while let Err(refused) = put(item) {
         item = refused;

@@ -90,7 +90,7 @@ struct Stored {
     file: File,
     path: String,
     counts: Counts,
-    /// A short request waited after the last pipe, when so many were answered.
+    /// How many short requests were answered when one waited after the last pipe.
     waited_at: Option<usize>,
 }
 
