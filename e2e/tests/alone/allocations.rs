@@ -9,10 +9,10 @@ use std::time::Duration;
 use flatpath::{DriverChoice, Running, Server};
 use flatpath_files::Files;
 use flatpath_http::{Http, Request, Response};
-use flatpath_testkit::Driver;
+use flatpath_testkit::{Driver, in_child};
 use stats_alloc::Region;
 
-use crate::{ALLOCATOR, alone};
+use crate::ALLOCATOR;
 
 const WARM_UP: usize = 3000;
 const COUNTED: usize = 1000;
@@ -89,12 +89,12 @@ fn check(name: &str, server: Server, choice: DriverChoice) {
 
 #[test]
 fn after_warm_up_no_request_allocates() {
-    let Some(_turn) = alone(concat!(
+    if !in_child(concat!(
         module_path!(),
         "::after_warm_up_no_request_allocates"
-    )) else {
+    )) {
         return;
-    };
+    }
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("small.txt"), "a small file\n").expect("written");
     let past = std::time::SystemTime::now() - Duration::from_secs(3600);

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpStream};
 use flatpath::{DriverChoice, Server};
 use flatpath_http::{Http, Request};
 use flatpath_testkit::process::raise_descriptor_limit;
-use flatpath_testkit::{Driver, patience};
+use flatpath_testkit::{Driver, in_child, patience};
 use flatpath_websocket::{Message, Socket, WebSocket};
 
-use crate::{ALLOCATOR, alone};
+use crate::ALLOCATOR;
 
 /// Sockets that are open before, and those that are measured: tables by descriptor double once
 /// meanwhile, for twice as many descriptors as a server would have. With more they would double
@@ -70,12 +70,12 @@ fn measure(choice: DriverChoice, websocket: WebSocket) -> usize {
 
 #[test]
 fn an_idle_socket_takes_less_than_a_kibibyte() {
-    let Some(_turn) = alone(concat!(
+    if !in_child(concat!(
         module_path!(),
         "::an_idle_socket_takes_less_than_a_kibibyte"
-    )) else {
+    )) {
         return;
-    };
+    }
     let descriptors = raise_descriptor_limit().expect("raised");
     assert!(
         descriptors > 3 * (BEFORE + SOCKETS) as u64,

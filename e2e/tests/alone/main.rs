@@ -1,5 +1,5 @@
-//! What counts allocations of the whole process, or takes most of what a machine has: one test at
-//! a time, and those that count in a process of their own.
+//! What counts allocations of the whole process, or takes most of what a process may have: each
+//! test in a process of its own.
 #![forbid(unsafe_code)]
 
 mod allocations;
@@ -10,22 +10,22 @@ mod refused_uploads;
 
 use std::alloc::System;
 
-use flatpath::lock::{Guard, Lock};
+use flatpath::lock::Lock;
+use flatpath_testkit::{Driver, in_child};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Waits until no other test of this program runs: two crowds at once would need more descriptors
-/// than a process may have.
-fn one_at_a_time() -> Guard<'static, ()> {
-    static TURN: Lock<()> = Lock::new(());
-    TURN.lock()
-}
-
-/// The same, in a process of its own, where nothing else allocates. `None` once the test, named by
-/// its whole path, has passed there.
-fn alone(test: &str) -> Option<Guard<'static, ()>> {
-    let turn = one_at_a_time();
-    flatpath_testkit::in_child(test).then_some(turn)
+/// Runs a test of a crowd in a process of its own, as `in_child` does: two crowds would need more
+/// descriptors than a process may have. One at a time on each driver, so that a machine has two at
+/// most. `test` is its path in this program, without what `each_driver!` adds.
+fn is_alone(driver: Driver, test: &str) -> bool {
+    static URING: Lock<()> = Lock::new(());
+    static EPOLL: Lock<()> = Lock::new(());
+    let _turn = match driver {
+        Driver::Uring => URING.lock(),
+        Driver::Epoll => EPOLL.lock(),
+    };
+    in_child(&format!("alone::{test}::holds_on_{}", driver.name()))
 }

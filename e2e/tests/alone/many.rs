@@ -6,7 +6,7 @@ use flatpath_testkit::client::request_bytes;
 use flatpath_testkit::noise;
 use flatpath_testkit::{Driver, Launch, Server, Site, Swarm, each_driver, until};
 
-use crate::one_at_a_time;
+use crate::is_alone;
 
 each_driver!(
     ten_thousand_clients_are_served_at_once,
@@ -29,7 +29,9 @@ fn is_whole(bytes: &[u8]) -> bool {
 }
 
 fn ten_thousand_clients_are_served_at_once(driver: Driver) {
-    let _turn = one_at_a_time();
+    if !is_alone(driver, "many::ten_thousand_clients_are_served_at_once") {
+        return;
+    }
     let clients = clients();
     let site = Site::new().with("small", BODY);
     let server = Launch::serve(driver).directory(site.path()).start();
@@ -56,7 +58,12 @@ fn ten_thousand_clients_are_served_at_once(driver: Driver) {
 fn an_idle_connection_takes_at_most_one_kibibyte(driver: Driver) {
     const WARM: usize = 1500;
     const BYTES_PER_CONNECTION_MAX: u64 = 1024;
-    let _turn = one_at_a_time();
+    if !is_alone(
+        driver,
+        "many::an_idle_connection_takes_at_most_one_kibibyte",
+    ) {
+        return;
+    }
     let clients = clients();
     let site = Site::new().with("small", BODY);
     let server = Launch::serve(driver).directory(site.path()).start();
@@ -103,7 +110,6 @@ fn settled_growth(server: &Server, before: u64, enough: u64) -> u64 {
 fn echo_at_once(driver: Driver, accept: &str) {
     const ROUNDS: usize = 2;
     const BYTES: usize = 128;
-    let _turn = one_at_a_time();
     let clients = clients();
     let site = Site::new();
     let server = Launch::serve(driver)
@@ -124,9 +130,21 @@ fn echo_at_once(driver: Driver, accept: &str) {
 }
 
 fn ten_thousand_clients_echo_at_once_with_one_accept(driver: Driver) {
+    if !is_alone(
+        driver,
+        "many::ten_thousand_clients_echo_at_once_with_one_accept",
+    ) {
+        return;
+    }
     echo_at_once(driver, "multishot");
 }
 
 fn ten_thousand_clients_echo_at_once_with_single_accepts(driver: Driver) {
+    if !is_alone(
+        driver,
+        "many::ten_thousand_clients_echo_at_once_with_single_accepts",
+    ) {
+        return;
+    }
     echo_at_once(driver, "single");
 }

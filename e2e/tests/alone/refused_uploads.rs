@@ -9,10 +9,10 @@ use std::path::Path;
 use flatpath::{DriverChoice, Server};
 use flatpath_files::{Files, WriteOptions, Writing};
 use flatpath_http::Http;
-use flatpath_testkit::Driver;
+use flatpath_testkit::{Driver, in_child};
 use stats_alloc::Region;
 
-use crate::{ALLOCATOR, alone};
+use crate::ALLOCATOR;
 
 /// Connections at once.
 const CLIENTS: usize = 200;
@@ -76,12 +76,12 @@ fn allocated_by(request: &str, status: &str, directory: &Path, choice: DriverCho
 
 #[test]
 fn refused_uploads_leave_nothing_behind() {
-    let Some(_turn) = alone(concat!(
+    if !in_child(concat!(
         module_path!(),
         "::refused_uploads_leave_nothing_behind"
-    )) else {
+    )) {
         return;
-    };
+    }
     let long = "PUT /new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\nbegun";
     let hidden = "PUT /.new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000\r\n\r\nbegun";
     let full = format!("{TUS}Upload-Length: 500\r\nContent-Length: 500\r\n\r\nbegun");

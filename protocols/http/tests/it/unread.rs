@@ -198,27 +198,37 @@ fn sim_listeners_that_do_not_read_share_what_waits_for_them() {
     }
 }
 
-#[test]
-fn sim_listeners_that_do_not_read_leave_the_reserve_to_short_requests_and_are_not_ended() {
+/// Four hundred listeners that do not read get events of this size.
+fn listeners_leave_the_reserve(bytes: usize) {
     const BUDGET: usize = 2 << 20;
-    for bytes in [100, 400, 4_000] {
-        let (mut server, news, _) = site(1, BUDGET);
-        let clients = ask(&mut server, 400, GET_EVENTS);
-        let event = Event::new().data("x".repeat(bytes));
-        for _ in 0..100 {
-            news.send(event.clone());
-            pass(&mut server, Duration::from_millis(20));
-        }
-        let buffers = server.handle().pool_statistics();
-        assert!(
-            buffers.in_use_bytes <= BUDGET - BUDGET / 8,
-            "{bytes}: {buffers:?}"
-        );
-        let wait = newcomers_wait(&mut server, 20);
-        assert!(wait < Duration::from_millis(500), "{bytes}: {wait:?}");
-        let open = clients.iter().filter(|it| it.state() == ClientState::Open);
-        assert_eq!(open.count(), clients.len(), "{bytes}");
+    let (mut server, news, _) = site(1, BUDGET);
+    let clients = ask(&mut server, 400, GET_EVENTS);
+    let event = Event::new().data("x".repeat(bytes));
+    for _ in 0..100 {
+        news.send(event.clone());
+        pass(&mut server, Duration::from_millis(20));
     }
+    let buffers = server.handle().pool_statistics();
+    assert!(buffers.in_use_bytes <= BUDGET - BUDGET / 8, "{buffers:?}");
+    let wait = newcomers_wait(&mut server, 20);
+    assert!(wait < Duration::from_millis(500), "{wait:?}");
+    let open = clients.iter().filter(|it| it.state() == ClientState::Open);
+    assert_eq!(open.count(), clients.len());
+}
+
+#[test]
+fn sim_listeners_of_small_events_leave_the_reserve_to_short_requests_and_are_not_ended() {
+    listeners_leave_the_reserve(100);
+}
+
+#[test]
+fn sim_listeners_of_middling_events_leave_the_reserve_to_short_requests_and_are_not_ended() {
+    listeners_leave_the_reserve(400);
+}
+
+#[test]
+fn sim_listeners_of_large_events_leave_the_reserve_to_short_requests_and_are_not_ended() {
+    listeners_leave_the_reserve(4_000);
 }
 
 #[test]
