@@ -5,13 +5,17 @@
 //! built without it: the crate and all above it would be compiled a second time, on every machine.
 //! So an ordinary dependency of some crate asks for it as well. Features of other people's crates
 //! are not compared: they may be there for tests.
+//!
+//! A crate that is its own dev-dependency, so that its tests are of every feature, has another name
+//! there: for cargo, `--features flatpath-cli/full` is about a dependency of that name, if there is
+//! one, and the command would be built without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
 use super::Fault;
-use crate::process;
+use crate::{process, workspace};
 
 /// Where it is put right: nothing that is published depends on this crate.
 const HOME: &str = "e2e/Cargo.toml";
@@ -23,7 +27,30 @@ pub(super) fn check(faults: &mut Vec<Fault>) -> Result<()> {
     let (server, tests) = (features("normal,build")?, features("normal,build,dev")?);
     anyhow::ensure!(server.contains_key("flatpath"), "cargo tree names no crate");
     compare(&server, &tests, faults);
+    let root = workspace::root();
+    for path in workspace::files(&root, |path| path.ends_with("Cargo.toml"))? {
+        let text = workspace::text(&root.join(&path))?;
+        if let Some(message) = named_as_itself(&text)? {
+            let path = path.display().to_string();
+            faults.push(Fault::new(&path, 1, "features", &message));
+        }
+    }
     Ok(())
+}
+
+/// What is wrong with the manifest of a package that is its own dev-dependency by its own name.
+fn named_as_itself(manifest: &str) -> Result<Option<String>> {
+    let manifest: toml::Table = manifest.parse()?;
+    let package = manifest.get("package").and_then(|it| it.get("name"));
+    let name = package.and_then(toml::Value::as_str).unwrap_or_default();
+    let dependencies = manifest.get("dev-dependencies");
+    let found = dependencies.and_then(|it| it.get(name)).is_some();
+    Ok(found.then(|| {
+        format!(
+            "`--features {name}/…` would change the dev-dependency and not the package: \
+             itself = {{ package = \"{name}\", path = \".\", … }}"
+        )
+    }))
 }
 
 fn compare(server: &Features, tests: &Features, faults: &mut Vec<Fault>) {
@@ -104,6 +131,17 @@ mod tests {
         );
         let more = format!("{SERVER}flatpath-drill v0.1.0 (/root/drill)|all\n");
         assert_eq!(faults(&more), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_crate_is_its_own_dependency_by_another_name() {
+        let manifest = |key: &str| {
+            format!("[package]\nname = \"a\"\n[dev-dependencies]\n{key} = {{ path = \".\" }}\n")
+        };
+        let wrong = |key| named_as_itself(&manifest(key)).expect("a manifest");
+        assert!(wrong("a").is_some_and(|it| it.contains("`--features a/…`")));
+        assert_eq!(wrong("itself"), None);
+        assert_eq!(named_as_itself("[workspace]\n").expect("one, too"), None);
     }
 
     #[test]
