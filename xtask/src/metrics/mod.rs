@@ -4,6 +4,7 @@
 //! |---------|------------------------------------------------------------------------|
 //! | imports | circles of files of a crate that import each other (`imports.rs`)      |
 //! | roots   | imports through a crate's root of what a sibling defines               |
+//! | reach   | fields that a function can name, of all that it is given (`reach.rs`)  |
 //! | lines   | Rust outside tests: product, and what stands beside it (`lines.rs`)    |
 //!
 //! Circles of imports and imports through roots have limits, which an ordinary test holds.
@@ -17,9 +18,11 @@ use crate::workspace;
 
 mod imports;
 mod lines;
+mod reach;
 
 use imports::{Imports, Module};
 use lines::{Kind, Lines};
+use reach::Reach;
 
 /// What may be at most.
 const LIMITS: [(&str, usize); 2] = [
@@ -27,11 +30,16 @@ const LIMITS: [(&str, usize); 2] = [
     ("imports through a root", 0),
 ];
 
+/// What a reader can keep in mind: folders below are not shown.
+const REACH_SHOWN: usize = 30;
+
 struct Metrics {
     /// Per circle of imports: its crate's directory and its files.
     circles: Vec<(String, Vec<String>)>,
     /// Where imports go through a root: file, line, name.
     through_root: Vec<(String, usize, String)>,
+    /// Per folder of a crate, by its place: the largest reach, and the function.
+    reach: Vec<(String, (usize, String))>,
     lines: Vec<Lines>,
 }
 
@@ -40,8 +48,12 @@ impl Metrics {
         let sources = source::all()?;
         let lines = lines::count(root, sources)?;
         let (mut circles, mut through_root) = (Vec::new(), Vec::new());
+        let mut reach = Vec::new();
         for Lines { directory, .. } in lines.iter().filter(|lines| lines.kind == Kind::Product) {
-            let imports = read(sources, directory)?;
+            let (imports, reaches) = read(sources, directory)?;
+            for (folder, largest) in reaches.largest() {
+                reach.push((format!("{directory}/src/{folder}"), largest));
+            }
             for circle in imports.circles() {
                 let files = circle.into_iter().map(String::from).collect();
                 circles.push((directory.clone(), files));
@@ -51,6 +63,7 @@ impl Metrics {
         Ok(Self {
             circles,
             through_root,
+            reach,
             lines,
         })
     }
@@ -75,7 +88,7 @@ fn hold(found: &[usize], limits: &[(&str, usize)]) -> Result<()> {
     Ok(())
 }
 
-fn read(sources: &[Source], directory: &str) -> Result<Imports> {
+fn read(sources: &[Source], directory: &str) -> Result<(Imports, Reach)> {
     let home = Path::new(directory).join("src");
     let is_ours =
         |source: &&Source| !source.is_test_file && Path::new(&source.path).starts_with(&home);
@@ -87,7 +100,7 @@ fn read(sources: &[Source], directory: &str) -> Result<Imports> {
         syn::parse_file(&source.text).with_context(|| source.path.clone())
     };
     let parsed: Vec<syn::File> = files.iter().map(parse).collect::<Result<_>>()?;
-    Ok(Imports::read(&files, &parsed))
+    Ok((Imports::read(&files, &parsed), Reach::read(&files, &parsed)))
 }
 
 /// In `engine`, `engine/src/network/mod.rs` is `network`.
@@ -111,6 +124,12 @@ pub(crate) fn run() -> Result<()> {
     }
     for (file, line, name) in &metrics.through_root {
         println!("{file}:{line}: {name} is imported through the root");
+    }
+    println!("fields within the reach of a function: the largest of a folder, above {REACH_SHOWN}");
+    for (folder, (fields, name)) in &metrics.reach {
+        if *fields > REACH_SHOWN {
+            println!("  {folder:40} {fields:4} {name}");
+        }
     }
     for kind in [Kind::Product, Kind::Tool] {
         println!("{kind:?}: lines outside tests, in tests");
@@ -157,6 +176,7 @@ mod tests {
                 ("engine".into(), vec!["b".into(); 2]),
             ],
             through_root: vec![("a".into(), 1, "B".into())],
+            reach: Vec::new(),
             lines: Vec::new(),
         };
         assert_eq!(metrics.numbers(), [4, 1]);
