@@ -1,4 +1,4 @@
-//! Who may, over HTTP: the rules of each site, which a reload replaces.
+//! Access rules over HTTP: those of each site, which a reload replaces.
 //!
 //! The rules are the library's ([`Access`]); here they are made of settings. Sites with the same
 //! file of passwords share it, and what is known of it. The addresses of one listener share what

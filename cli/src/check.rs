@@ -26,7 +26,8 @@ use crate::settings::{Part, SETTINGS, Setting};
 use crate::tls;
 
 const URL: &str = "Print instead what a GET of this address gets, such as http://example.org/a: \
-    the listener, the site, who may, the rules that are for it, and the head of the answer";
+    the listener, the site, its access rules, the rules that are for it, and the head of \
+    the answer";
 
 /// The command line of `check`.
 pub(crate) fn command() -> Command {

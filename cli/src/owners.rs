@@ -176,7 +176,7 @@ fn line(export: &Path, inner: &Path, words: &str) -> String {
     )
 }
 
-/// The rules that say who may, by their names.
+/// The access rules, by their names.
 fn rules(settings: &Settings) -> String {
     let all = [
         ("auth-file", settings.auth_file.is_some()),

@@ -6,7 +6,7 @@
 //! has the path of theirs. The paths of directories that HTTP serves are looked at at once.
 //!
 //! Taken over is what [is reloaded](Setting::is_reloaded): deadlines, times of the drain, the
-//! bounds of addresses and listeners, who may over HTTP, `slow` and `log`; and the tables of sites
+//! bounds of addresses and listeners, access rules, `slow` and `log`; and the tables of sites
 //! with their rules, at listeners that were started with some ([`live`]). Of everything else that
 //! has changed since the start there is a line in the log each time, because only a restart brings
 //! it. A file with a mistake changes nothing.
@@ -265,7 +265,7 @@ impl Reload {
                     Difference::pending(&what).log();
                 }
             }
-            Err(cause) => log::error!("reload: {cause}; who may is as before"),
+            Err(cause) => log::error!("reload: {cause}; access rules are as before"),
         }
     }
 

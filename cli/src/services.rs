@@ -48,7 +48,7 @@ pub(crate) struct Services {
     pub(crate) redirect: Option<usize>,
     pub(crate) redirected: Redirect,
     pub(crate) certificates: Certificates,
-    /// Who may, over HTTP.
+    /// Access rules over HTTP.
     pub(crate) accesses: Accesses,
     /// Which site each directory belongs to.
     pub(crate) owners: SiteOwners,

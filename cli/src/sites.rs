@@ -115,7 +115,7 @@ pub(crate) fn service(
     Ok((Service::Sites(sites), mounts))
 }
 
-/// All sites of a listener, each with who may, and what they count together.
+/// All sites of a listener, each with its access rules, and what they count together.
 pub(crate) fn all(
     listener: &Listener,
     parts: &Parts,

@@ -1,4 +1,4 @@
-//! Who may: a service that decides on the network thread, before the service that it stands around.
+//! Access rules: a service that decides on the network thread, before the service within it.
 //!
 //! A layer of a router makes workers answer, because a layer may block. A [`Guard`] looks at what
 //! is in memory, so it decides where the request is, and what the service inside answers inline

@@ -22,7 +22,7 @@ use crate::rate_limit::{ADDRESSES_MAX, RateLimit, too_many};
 
 type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// Who may send requests, and how many. Without rules everyone may, any number.
+/// Access rules: which clients may send requests, and how many. Without any, all may, any number.
 pub struct Access {
     /// Whether an address of the network is admitted.
     networks: SubnetMap<bool>,
