@@ -190,7 +190,7 @@ impl PeerText {
     }
 }
 
-/// What a session that ends logs with: see [`Protocol::log_rest`](crate::Protocol::log_rest).
+/// What a session that ends logs with: see [`Protocol::closed`](crate::Protocol::closed).
 pub struct LogEnd<'a> {
     /// The log of the network thread.
     pub log: &'a mut AccessLog,

@@ -21,8 +21,9 @@ use std::net::SocketAddr;
 
 use crate::common::Common;
 use crate::context::Context;
+use crate::options::ListenerOptions;
 use crate::phase::{Phase, Stall};
-use crate::protocol::{Protocol, Received};
+use crate::protocol::{Event, Protocol, Received};
 use crate::proxy_header::parse;
 use crate::subnet::Subnet;
 
@@ -71,11 +72,9 @@ impl Protocol for ProxyHeader {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "proxy-header"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("proxy-header")
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let header = match parse(input) {
@@ -97,11 +96,13 @@ impl Protocol for ProxyHeader {
         }
     }
 
-    /// One whose header is on its way is served.
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        match context.io.connection.has_received() {
-            true => context.restart_phase(Phase::Idle),
-            false => context.close_after_output(),
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            // One whose header is on its way is served.
+            Event::Draining if context.io.connection.has_received() => {
+                context.restart_phase(Phase::Idle);
+            }
+            other => other.by_default(context),
         }
     }
 }

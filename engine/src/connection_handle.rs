@@ -4,7 +4,7 @@
 //! |----------------|-------------------------|--------------------|
 //! | `wake`         | yes, from any thread    | yes                |
 //!
-//! Ordering: what a thread wrote before `wake` is seen by the call of `notified` that follows
+//! Ordering: what a thread wrote before `wake` is seen by the `Event::Woken` that follows
 //! (`wakes.rs`).
 
 use std::fmt;
@@ -43,7 +43,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Has [`Protocol::notified`](crate::Protocol::notified) be called for the connection, once,
+    /// Has the connection's protocol get [`Event::Woken`](crate::Event::Woken), once,
     /// however often this is called before. A [`Stall::Outside`](crate::Stall::Outside) of it ends
     /// then. Called on its own network thread, within a turn: before the turn ends, in most cases.
     /// Does nothing if the connection is gone, is being closed, or is spliced.

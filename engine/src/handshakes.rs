@@ -34,7 +34,7 @@ use crate::io::Io;
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::options::{ListenerOptions, TlsVersion};
 use crate::phase::{Phase, Stall};
-use crate::protocol::{Protocol, Received};
+use crate::protocol::{Event, Protocol, Received};
 use crate::scope::WorkerScope;
 use crate::tls::{
     Established, Failure, FailureCause, Handshake, PAYLOAD_BYTES_MAX_12, Progress, Rustls,
@@ -176,19 +176,11 @@ impl Protocol for Handshakes {
     type Session = Session;
     type Job = Work;
 
-    fn name(&self) -> &'static str {
-        "tls-handshake"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: Bytes::from_static(REFUSAL),
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("tls-handshake")
         }
-    }
-
-    fn thread_state(&self) -> Current {
-        Current::default()
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -280,12 +272,14 @@ impl Protocol for Handshakes {
         job.clear();
     }
 
-    /// One whose first record is on its way is served.
-    fn draining(&self, context: &mut Context<'_, Self>) {
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
         let is_new = matches!(context.session.state, State::New);
-        match is_new && !context.io.connection.has_received() {
-            true => context.close_after_output(),
-            false => context.restart_phase(Phase::Head),
+        match event {
+            // One whose first record is on its way is served.
+            Event::Draining if !is_new || context.io.connection.has_received() => {
+                context.restart_phase(Phase::Head);
+            }
+            other => other.by_default(context),
         }
     }
 }

@@ -217,21 +217,20 @@ impl Io<'_> {
 
     /// Splices this connection to another one of the same network thread, after this call: what
     /// arrives on either goes out of the other, with back-pressure and half-close, until both have
-    /// ended or one breaks. Input that was not consumed goes along.
-    /// [`Protocol::spliced`](crate::Protocol::spliced) is called for both, or
-    /// [`Protocol::splice_refused`](crate::Protocol::splice_refused) for this one: the other is
-    /// gone, is being closed, is spliced already, or belongs to another thread (see
-    /// [`Spread`](crate::Spread)).
+    /// ended or one breaks. Input that was not consumed goes along. Both get
+    /// [`Event::Spliced`](crate::Event::Spliced), or this one
+    /// [`Event::SpliceRefused`](crate::Event::SpliceRefused): the other is gone, is being closed,
+    /// is spliced already, or belongs to another thread (see [`Spread`](crate::Spread)).
     pub fn splice(&mut self, other: &ConnectionHandle) {
         self.connection.becomes(Becomes::Spliced(other.id));
     }
 
     /// Hands this connection over to another protocol, after this call: this one's session is
-    /// closed ([`Protocol::closed`](crate::Protocol::closed)), the other's
-    /// [`Protocol::connected`](crate::Protocol::connected) is called, and it is offered all input
-    /// that was not consumed. What is queued by then is sent first. Phase, deadlines and stalls
-    /// begin anew, with `Phase::Head`. Limits and shares stay those of the listener. The end of
-    /// the connection, should this call wish it as well, goes before.
+    /// closed ([`Protocol::closed`](crate::Protocol::closed)), the other gets
+    /// [`Event::Connected`](crate::Event::Connected), and is offered all input that was not
+    /// consumed. What is queued by then is sent first. Phase, deadlines and stalls begin anew, with
+    /// `Phase::Head`. Limits and shares stay those of the listener. The end of the connection,
+    /// should this call wish it as well, goes before.
     ///
     /// # Errors
     /// The connection cannot be handed over, and the wish is given back: jobs of it are with
@@ -257,7 +256,7 @@ impl Io<'_> {
         self.common.server_state >= ServerState::Leaving
     }
 
-    /// Within [`Protocol::expired`](crate::Protocol::expired): whether the connection is closed
+    /// Within [`Event::Expired`](crate::Event::Expired): whether the connection is closed
     /// because its place is wanted for another, before its deadline.
     pub fn is_evicted(&self) -> bool {
         self.common.evicts
@@ -452,7 +451,7 @@ impl Io<'_> {
         self.connection.output().queued_bytes() >= OUTPUT_BYTES_HIGH
     }
 
-    /// Asks for one call of [`Protocol::drained`](crate::Protocol::drained) when output has fallen
+    /// Asks for one [`Event::OutputLow`](crate::Event::OutputLow) when output has fallen
     /// to the low-water mark; at once, after this call, when it is there already.
     pub fn notify_drained(&mut self) {
         self.notify_drained_below(OUTPUT_BYTES_LOW);

@@ -41,11 +41,12 @@
 //!
 //! A [`Protocol`] gets bytes on the network thread, and says how many of them it has used. It must
 //! not block there: what may block is a job for a worker ([`Context::job`], [`Protocol::run`]).
+//! What else happens to a connection is an [`Event`], to which the engine has answers of its own.
 //! Memory, for one, may be short at any moment; then a protocol returns [`Received::Blocked`], and
 //! is offered the same bytes again later.
 //!
 //! ```no_run
-//! use flatpath::{Context, Phase, Protocol, Received, Server, Stall};
+//! use flatpath::{Context, Event, Phase, Protocol, Received, Server, Stall};
 //! use flatpath::limits::INPUT_BYTES_MAX;
 //!
 //! /// Answers each line with its length.
@@ -55,19 +56,6 @@
 //!     type ThreadState = (); // what one network thread keeps: caches, say
 //!     type Session = (); // what one connection keeps
 //!     type Job = (); // what goes to a worker and back
-//!
-//!     fn name(&self) -> &'static str {
-//!         "lengths"
-//!     }
-//!
-//!     fn thread_state(&self) {}
-//!
-//!     fn connected(&self, context: &mut Context<'_, Self>) {
-//!         // The place to refuse a peer; `peer` is unknown for some kinds of sockets.
-//!         if context.peer().is_some_and(|peer| !peer.ip().is_loopback()) {
-//!             context.abort();
-//!         }
-//!     }
 //!
 //!     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
 //!         let mut consumed = 0;
@@ -93,6 +81,16 @@
 //!         }
 //!         Received::NeedMore { consumed }
 //!     }
+//!
+//!     fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+//!         match event {
+//!             // The place to refuse a peer; `peer` is unknown for some kinds of sockets.
+//!             Event::Connected if context.peer().is_some_and(|it| !it.ip().is_loopback()) => {
+//!                 context.abort();
+//!             }
+//!             other => other.by_default(context),
+//!         }
+//!     }
 //! }
 //!
 //! fn main() -> Result<(), flatpath::Error> {
@@ -115,10 +113,6 @@
 //! #     type ThreadState = ();
 //! #     type Session = ();
 //! #     type Job = ();
-//! #     fn name(&self) -> &'static str {
-//! #         "lengths"
-//! #     }
-//! #     fn thread_state(&self) {}
 //! #     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
 //! #         let mut consumed = 0;
 //! #         for line in input.split_inclusive(|byte| *byte == b'\n') {
@@ -299,7 +293,7 @@ pub use options::{KeptWork, ListenerOptions, Pages, PartSize, Spread, TlsVersion
 pub use outbox::{Admitted, Flushed, Outbox, Piece, Refused};
 pub use pace::Pace;
 pub use phase::{Phase, Stall};
-pub use protocol::{Protocol, Received};
+pub use protocol::{Event, PerThread, Protocol, Received, ThreadEvent};
 pub use running::{Bound, Handle, Running};
 pub use scope::{JobConnection, WorkerScope};
 pub use server::Server;

@@ -86,7 +86,7 @@ pub(crate) fn open_all(
             address: opened.address,
         });
         all.files.extend(opened.file);
-        for service in (endpoint.service_sockets)() {
+        for service in &endpoint.service_sockets {
             all.files.push(Arc::clone(service.file()));
             all.open.push(service.open_socket(number));
         }

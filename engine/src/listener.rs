@@ -1,12 +1,12 @@
 //! A listener's protocol with its types erased, as one network thread holds it.
 //!
 //! The engine is not generic over protocols: several listen side by side. One indirect call per
-//! event is the price; the typed state behind it sits in flat tables.
+//! event is the price; the typed state of each protocol is in flat tables.
 
 use std::any::Any;
 use std::sync::Arc;
 
-use flatpath_driver::{Filling, Piped, Region, RegionConfig};
+use flatpath_driver::{Filling, Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::{Key, Slots};
 
@@ -18,8 +18,7 @@ use crate::free_list::{FreeList, Trimmed};
 use crate::io::Io;
 use crate::listener_limits::ListenerLimits;
 use crate::options::ListenerOptions;
-use crate::phase::{Phase, Stall};
-use crate::protocol::{Protocol, Received};
+use crate::protocol::{Event, PerThread, Protocol, Received, ThreadEvent, options_of};
 use crate::worker::Task;
 
 /// A protocol on one network thread, whatever it is.
@@ -30,33 +29,20 @@ use crate::worker::Task;
 /// first connection (`options`, `region_made`) may panic: the start fails then.
 pub(crate) trait DynProtocol {
     fn open(&mut self) -> Option<Key>;
-    fn close(&mut self, session: Key);
-    fn log_rest(&mut self, session: Key, log: LogEnd<'_>);
-    fn connected(&mut self, io: Io<'_>);
-    fn secured(&mut self, io: Io<'_>);
+    fn close(&mut self, session: Key, log: Option<LogEnd<'_>>);
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received;
-    fn received_piped(&mut self, io: Io<'_>, piped: Piped) -> Option<Stall>;
-    fn input_ended(&mut self, io: Io<'_>, left: &[u8]);
+    fn event(&mut self, io: Io<'_>, event: Event<'_>);
     fn finished(&mut self, io: Io<'_>, task: Box<dyn Task>);
-    /// A job comes back for nobody. One of another protocol is given back.
+    /// A job comes back for no connection. One of another protocol is given back.
     fn retire(&mut self, job: Box<dyn Any + Send>) -> Result<(), Box<dyn Any + Send>>;
-    fn drained(&mut self, io: Io<'_>);
-    fn expired(&mut self, io: Io<'_>, phase: Phase);
-    fn draining(&mut self, io: Io<'_>);
-    fn abandoned(&mut self, io: Io<'_>);
-    fn pressed(&mut self, io: Io<'_>);
-    fn notified(&mut self, io: Io<'_>);
-    fn spliced(&mut self, io: Io<'_>);
-    fn splice_refused(&mut self, io: Io<'_>);
-    fn name(&self) -> &'static str;
     fn options(&self) -> &ListenerOptions;
     /// The bounds that the protocol wants for itself.
     fn own_limits(&self) -> ListenerLimits;
-    fn region_made(&self, thread: usize, region: &Region);
+    fn region_made(&mut self, thread: usize, region: &Region);
     fn turn_ended(&mut self);
     /// For `successor.rs`, which knows the types again.
     fn as_any(&mut self) -> &mut dyn Any;
-    /// Frees jobs that nobody needed since the last call.
+    /// Frees jobs that were not needed since the last call.
     fn trim(&mut self) -> Trimmed;
 }
 
@@ -64,7 +50,6 @@ pub(crate) trait DynProtocol {
 pub(crate) struct ErasedListener<P: Protocol> {
     protocol: Arc<P>,
     /// Asked once: from then on no call is made for it.
-    name: &'static str,
     options: ListenerOptions,
     thread: P::ThreadState,
     sessions: Slots<P::Session>,
@@ -74,12 +59,11 @@ pub(crate) struct ErasedListener<P: Protocol> {
 impl<P: Protocol> ErasedListener<P> {
     pub(crate) fn new(protocol: Arc<P>, connections_max: usize) -> ErasedListener<P> {
         // CONTAINED: by the start, which fails, or by `Successors`.
-        let (name, options) = (protocol.name(), protocol.options());
+        let options = options_of(&*protocol);
         // CONTAINED: as above.
-        let thread = protocol.thread_state();
+        let thread = P::ThreadState::new(&protocol);
         let capacity = u32::try_from(connections_max).unwrap_or(u32::MAX - 1);
         ErasedListener {
-            name,
             protocol,
             options,
             thread,
@@ -128,30 +112,12 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         self.open_with(P::Session::default)
     }
 
-    fn close(&mut self, session: Key) {
+    fn close(&mut self, session: Key, log: Option<LogEnd<'_>>) {
         if let Some(mut session) = self.sessions.remove(session) {
             let (protocol, thread) = (&*self.protocol, &mut self.thread);
-            contain(|| protocol.closed(thread, &mut session));
+            contain(|| protocol.closed(thread, &mut session, log));
             drop_contained(session);
         }
-    }
-
-    fn log_rest(&mut self, session: Key, log: LogEnd<'_>) {
-        if let Some(session) = self.sessions.get_mut(session) {
-            contain(|| self.protocol.log_rest(session, log));
-        }
-    }
-
-    fn connected(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.connected(context);
-        });
-    }
-
-    fn secured(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.secured(context);
-        });
     }
 
     fn received(&mut self, io: Io<'_>, input: &[u8]) -> Received {
@@ -159,15 +125,9 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
             .unwrap_or(Received::Consumed)
     }
 
-    fn received_piped(&mut self, io: Io<'_>, piped: Piped) -> Option<Stall> {
+    fn event(&mut self, io: Io<'_>, event: Event<'_>) {
         self.with(io, |protocol, context| {
-            protocol.received_piped(context, piped)
-        })?
-    }
-
-    fn input_ended(&mut self, io: Io<'_>, left: &[u8]) {
-        self.with(io, |protocol, context| {
-            protocol.input_ended(context, left);
+            protocol.event(context, event);
         });
     }
 
@@ -195,60 +155,8 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         Ok(())
     }
 
-    fn drained(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.drained(context);
-        });
-    }
-
-    fn expired(&mut self, io: Io<'_>, phase: Phase) {
-        self.with(io, |protocol, context| {
-            protocol.expired(context, phase);
-        });
-    }
-
-    fn draining(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.draining(context);
-        });
-    }
-
-    fn pressed(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.pressed(context);
-        });
-    }
-
-    fn abandoned(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.abandoned(context);
-        });
-    }
-
-    fn notified(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.notified(context);
-        });
-    }
-
-    fn spliced(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.spliced(context);
-        });
-    }
-
-    fn splice_refused(&mut self, io: Io<'_>) {
-        self.with(io, |protocol, context| {
-            protocol.splice_refused(context);
-        });
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn own_limits(&self) -> ListenerLimits {
-        let asked = contain(|| self.protocol.options());
+        let asked = contain(|| options_of(&*self.protocol));
         let ListenerOptions {
             limits,
             workers_max,
@@ -264,14 +172,15 @@ impl<P: Protocol> DynProtocol for ErasedListener<P> {
         &self.options
     }
 
-    fn region_made(&self, thread: usize, region: &Region) {
+    fn region_made(&mut self, thread: usize, region: &Region) {
+        let event = ThreadEvent::RegionMade { thread, region };
         // CONTAINED: by the start, which fails.
-        self.protocol.region_made(thread, region);
+        self.protocol.thread_event(&mut self.thread, event);
     }
 
     fn turn_ended(&mut self) {
         let (protocol, thread) = (&*self.protocol, &mut self.thread);
-        contain(|| protocol.turn_ended(thread));
+        contain(|| protocol.thread_event(thread, ThreadEvent::TurnEnded));
     }
 
     fn as_any(&mut self) -> &mut dyn Any {
@@ -290,7 +199,7 @@ impl<P: Protocol> Drop for ErasedListener<P> {
     fn drop(&mut self) {
         let keys: Vec<Key> = self.sessions.iter().map(|(key, _)| key).collect();
         for key in keys {
-            self.close(key);
+            self.close(key, None);
         }
         while let Some(envelope) = self.free_jobs.take() {
             drop_contained(envelope);

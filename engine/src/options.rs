@@ -7,6 +7,7 @@ use flatpath_driver::RegionConfig;
 
 use crate::limits::KEPT_PART;
 use crate::listener_limits::ListenerLimits;
+use crate::service_socket::ServiceSocket;
 
 /// What the engine has to know of a protocol besides its methods. The default is right for most.
 ///
@@ -16,12 +17,15 @@ use crate::listener_limits::ListenerLimits;
 /// // For `Protocol::options` of a protocol with short connections, whose client speaks first.
 /// let options = ListenerOptions {
 ///     defer_accept: true,
-///     ..ListenerOptions::default()
+///     ..ListenerOptions::named("lookup")
 /// };
 /// # let _ = options;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ListenerOptions {
+    /// The word in `listening NAME ADDR`, in logs and in metrics. Empty: the name of the protocol's
+    /// type.
+    pub name: &'static str,
     /// True where the client speaks first and connections are short: accept then waits for the
     /// first bytes ([`Listener::defer_accept`](flatpath_driver::Listener::defer_accept)). The head
     /// deadline of a client that says nothing begins about a second after it has connected.
@@ -75,6 +79,20 @@ pub struct ListenerOptions {
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
     pub limits: ListenerLimits,
+    /// Sockets that the service accepts from itself: they are handed over with the listener's, and
+    /// their files are removed at the end.
+    pub service_sockets: Vec<ServiceSocket>,
+}
+
+impl ListenerOptions {
+    /// The defaults, with a name.
+    #[must_use]
+    pub fn named(name: &'static str) -> ListenerOptions {
+        ListenerOptions {
+            name,
+            ..ListenerOptions::default()
+        }
+    }
 }
 
 /// A part of the workers, for jobs that may block each other and are not to block the listener's

@@ -19,9 +19,9 @@ pub enum Phase {
     /// [`Io::phase_until`](crate::Io::phase_until), and no longer.
     Timed,
     /// A reply goes out in pieces, as they are made elsewhere, and may rest for hours. After
-    /// `push_interval` [`Protocol::expired`](crate::Protocol::expired) is called, which writes
-    /// something that shows both ends that the other is there, and restarts the phase. So does a
-    /// protocol with each piece.
+    /// `push_interval` comes [`Event::Expired`](crate::Event::Expired): the protocol writes
+    /// something that shows both ends that the other is there, and restarts the phase. So it does
+    /// with each piece.
     Push,
     /// The client waits for something that is not its own to bring: another client, say. Guarded by
     /// `wait_timeout`.

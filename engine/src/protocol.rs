@@ -1,33 +1,77 @@
 //! What a listener speaks: the border between the engine and every protocol above it.
 //!
-//! The engine owns sockets, buffers, deadlines, workers and order of events; a [`Protocol`] owns
-//! the meaning of bytes. It is called on two kinds of threads:
+//! The engine owns sockets, buffers, deadlines, workers and the order of events; a [`Protocol`]
+//! owns the meaning of bytes. Its methods by the thread that calls them:
 //!
-//! | called on          | methods                                   | may block |
-//! |--------------------|-------------------------------------------|-----------|
-//! | the network thread | everything but `run` and `panicked`       | no        |
-//! | a worker           | [`Protocol::run`], [`Protocol::panicked`] | yes       |
+//! | thread             | methods                                        | for          | blocks |
+//! |--------------------|------------------------------------------------|--------------|--------|
+//! | any                | [`Protocol::options`]                          | the listener | never  |
+//! | the server's start | [`Protocol::starts`]                           | the server   | never  |
+//! | the network thread | [`PerThread::new`], [`Protocol::thread_event`] | the thread   | never  |
+//! | the network thread | [`Protocol::received`], [`Protocol::event`],   | a connection | never  |
+//! |                    | [`Protocol::finished`], [`Protocol::closed`]   |              |        |
+//! | the network thread | [`Protocol::retire`]                           | a job        | never  |
+//! | a worker           | [`Protocol::run`], [`Protocol::panicked`]      | a job        | may    |
+//!
+//! # The calls of a connection
+//!
+//! ```text
+//! Session::default ─► Secured ─► Connected ─► received │ event │ finished ─► closed ─► drop
+//!                    (with TLS)                   │         ▲
+//!                                              dispatch ► run │ run, panicked
+//! ```
+//!
+//! - P4: `Connected` is the first event, but for `Secured` where the listener has TLS. A connection
+//!   that is refused before has neither.
+//! - P5: `closed` is called once, after every other call. Jobs that are still with workers come
+//!   back through `retire`.
+//! - P6: bytes are offered in the order in which they came. `InputEnded` comes once, after the last
+//!   of them was offered and while nothing stalls the input.
+//! - P7: once the protocol has closed the connection ([`Io`](crate::Io) has the ways to), what
+//!   arrives is not offered, and neither `InputEnded` nor `Woken` comes; a stall from before may
+//!   end with a call of `received`. Jobs come back, unless it was aborted.
+//! - P8: from `Spliced` on only `Expired`, `Draining` and `closed` come.
+//! - P9: each [`Context::dispatch`] is followed by a `run`, by one more whenever the job has waited
+//!   for a [mount](crate::blocking), and then by one `finished` or one `retire`, unless
+//!   [`Context::withdraw`] takes the job back before.
+//!
+//! # Panics
+//!
+//! | in                                      | costs                                           |
+//! |-----------------------------------------|-------------------------------------------------|
+//! | `options` in a call of `Server::listen` | what the caller of that makes of it             |
+//! | `options` later                         | the start; new limits are taken without them    |
+//! | `starts`                                | what the caller of the start makes of it        |
+//! | `PerThread::new`, `RegionMade`          | the start; for a successor its first connection |
+//! | `Session::default`                      | the connection, which is closed                 |
+//! | `received`, `event`, `finished`         | the connection, which is aborted                |
+//! | `run`                                   | the request: `panicked` makes the reply         |
+//! | `panicked`                              | the reply: the job comes back as it is          |
+//! | `retire`                                | the job, which is not used again                |
+//! | `closed`, `TurnEnded`, a drop           | nothing more                                    |
 //!
 //! Invariants
 //! - P1: a session is touched by one network thread only; a job is owned by exactly one side at a
 //!   time: the network thread until [`Context::dispatch`], then a worker, then the network thread
 //!   again.
-//! - P2: a job that comes back for a connection that is gone is given to nobody: it is reset by
+//! - P2: a job that comes back for a connection that is gone is given to no session: it is reset by
 //!   [`Protocol::retire`] and kept for the next request.
-//! - P3: `received` is offered the same unconsumed bytes again only with more bytes behind them, or
+//! - P3: `received` is offered the same unconsumed bytes again only with more bytes after them, or
 //!   after the reason is over that it gave in [`Received::Blocked`].
 //!
-//! Not here: framing (a protocol crate's duty), TLS, and datagrams.
+//! Not here: framing ([`Framed`](crate::framing::Framed)), TLS, datagrams, and how a protocol is
+//! called without its types (`listener.rs`).
 
-use flatpath_driver::{Piped, Region};
+mod event;
 
 use crate::access_log::LogEnd;
 use crate::context::{Context, Job};
 use crate::descriptors::DescriptorBudget;
 use crate::options::ListenerOptions;
-use crate::phase::{Phase, Stall};
+use crate::phase::Stall;
 use crate::scope::WorkerScope;
-use crate::service_socket::ServiceSocket;
+
+pub use event::{Event, ThreadEvent};
 
 /// How far a protocol has come with its input.
 #[must_use = "the engine offers again what was not consumed"]
@@ -79,36 +123,69 @@ impl Received {
 
 /// A protocol with its service, as a listener has it.
 ///
-/// Where messages are found by a length or an end, [`Framed`](crate::framing::Framed) is shorter.
+/// Three types and [`received`](Protocol::received) are all that one needs; the other methods are
+/// for protocols that have jobs, a state of each network thread, or an answer of their own to an
+/// [`Event`]. Where messages are found by a length or an end,
+/// [`Framed`](crate::framing::Framed) is shorter.
 ///
 /// ```
-/// use flatpath::{Context, Protocol, Received};
+/// use flatpath::limits::INPUT_BYTES_MAX;
+/// use flatpath::{Context, Event, Job, Phase, Protocol, Received, Stall, WorkerScope};
 ///
-/// /// Says everything twice.
-/// struct Twice;
+/// struct Words; // Answers each line with the number of its words, which a worker counts.
 ///
-/// impl Protocol for Twice {
+/// impl Protocol for Words {
 ///     type ThreadState = ();
 ///     type Session = ();
-///     type Job = ();
-///
-///     fn name(&self) -> &'static str {
-///         "twice"
-///     }
-///
-///     fn thread_state(&self) {}
+///     type Job = String; // a line, and then its reply
 ///
 ///     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
-///         match context.write(&input.repeat(2)) {
-///             Ok(()) => Received::Consumed,
-///             Err(flatpath::NoRoom) => Received::Blocked {
-///                 consumed: 0,
-///                 on: flatpath::Stall::Memory,
-///             },
+///         let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+///             if input.len() >= INPUT_BYTES_MAX {
+///                 context.abort(); // no more is kept: the line would never be whole
+///             }
+///             return Received::NeedMore { consumed: 0 };
+///         };
+///         let Some(mut job) = context.job() else {
+///             return Received::Blocked { consumed: 0, on: Stall::Jobs };
+///         };
+///         job.push_str(&String::from_utf8_lossy(&input[..end]));
+///         context.dispatch(job);
+///         Received::Blocked { consumed: end + 1, on: Stall::Pipeline } // until it is back
+///     }
+///
+///     fn run(&self, job: &mut String, _: &mut WorkerScope<'_>) {
+///         *job = format!("{}\n", job.split_whitespace().count()); // it may block
+///     }
+///
+///     fn finished(&self, context: &mut Context<'_, Self>, mut job: Job<Self>) {
+///         context.restart_phase(Phase::Idle);
+///         match context.write(job.as_bytes()) {
+///             Ok(()) if context.draining() => context.close_after_output(),
+///             Ok(()) => {}
+///             Err(flatpath::NoRoom) => context.abort(),
+///         }
+///         job.clear();
+///         context.recycle(job);
+///     }
+///
+///     fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+///         match event {
+///             Event::Draining if context.jobs_out() > 0 => {} // its reply is the last one
+///             other => other.by_default(context),
 ///         }
 ///     }
 /// }
-/// # let _ = Twice;
+/// # flatpath_test::each_seed(20, |seed| {
+/// #     let conditions = flatpath_test::Conditions::rough(seed);
+/// #     let mut server = flatpath_test::TestServer::new(conditions, Words);
+/// #     let client = server.connect();
+/// #     client.write(b"two words\nand three more\n\nlast");
+/// #     assert_eq!(server.read_exact(&client, 6), b"2\n3\n0\n");
+/// #     client.write(b" one \n");
+/// #     client.shutdown_write();
+/// #     assert_eq!(server.read_to_end(&client), b"2\n");
+/// # });
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a protocol that a server can listen with",
@@ -117,49 +194,33 @@ impl Received {
     note = "frames of your own are one: `Framed`"
 )]
 pub trait Protocol: Send + Sync + Sized + 'static {
-    /// What one network thread keeps for this listener: caches, scratch space. Never shared.
-    type ThreadState: 'static;
+    /// What one network thread keeps for this listener: caches, scratch space. Never shared. Made
+    /// by `Default`, or from the protocol ([`PerThread`]).
+    type ThreadState: PerThread<Self>;
     /// What one connection keeps. Made by `Default` at accept; keep it small, idle ones count.
     type Session: Default + 'static;
     /// One request on its way to a worker and back. Recycled: after warm-up none is allocated.
     type Job: Default + Send + 'static;
 
-    /// The word in `listening NAME ADDR` and in logs.
-    fn name(&self) -> &'static str;
-
-    /// What the listener needs; asked before the first connection.
+    /// What the listener is and needs: its name, memory, limits. Asked in the call of
+    /// `Server::listen`, on each network thread before its first connection, and with new limits;
+    /// each time the answer is the same.
     fn options(&self) -> ListenerOptions {
         ListenerOptions::default()
     }
 
-    /// The server starts. What the protocol keeps open beside its connections and for longer than a
-    /// job is counted in `descriptors` from now on. So many network threads accept for it: fewer
-    /// than the server has where it has fewer sockets. Called once, before any other thread knows
-    /// the protocol.
+    /// The server starts. Descriptors that the protocol keeps open beside its connections and for
+    /// longer than a job are counted in `descriptors` from now on. `network_threads` is the number
+    /// of those that accept for it: fewer than the server has where it has fewer sockets. Called
+    /// once, before any other thread knows the protocol.
     fn starts(&self, descriptors: &DescriptorBudget, network_threads: usize) {
         let _ = (descriptors, network_threads);
     }
 
-    /// Sockets that the service accepts from itself: they are handed over with the listener's, and
-    /// their files are removed at the end. Asked once, at the start.
-    fn service_sockets(&self) -> Vec<ServiceSocket> {
-        Vec::new()
-    }
-
-    /// Called once on each network thread.
-    fn thread_state(&self) -> Self::ThreadState;
-
-    /// A connection has been accepted, and nothing of it received yet.
-    /// [`Io::peer`](crate::Io::peer) says where it comes from. To refuse it, close it here, at once
-    /// or after some last words: nothing of it is received then. By default: nothing.
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
-    }
-
-    /// TLS is established: [`Io::tls`](crate::Io::tls) has what was agreed on. Called before
-    /// [`Protocol::connected`], of connections with TLS alone. By default: nothing.
-    fn secured(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
+    /// Something has happened that concerns the network thread and none of its connections. By
+    /// default: nothing.
+    fn thread_event(&self, thread: &mut Self::ThreadState, event: ThreadEvent<'_>) {
+        let _ = (thread, event);
     }
 
     /// Bytes have arrived. Uses whole messages, or what it can, from the front of `input` and
@@ -169,28 +230,21 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// left nothing unconsumed.
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received;
 
-    /// Bytes have arrived and lie in a pipe, as [`Io::receive_piped`](crate::Io::receive_piped) has
-    /// asked for: all of them are taken. Why nothing more is to be received, if so. What is written
-    /// here is sent after the next event. By default the connection is aborted: a protocol that
-    /// asks for a pipe has this.
-    fn received_piped(&self, context: &mut Context<'_, Self>, piped: Piped) -> Option<Stall> {
-        debug_assert!(piped.is_empty(), "{} asked for no pipe", self.name());
-        context.abort();
-        None
-    }
-
-    /// The peer has sent its last byte; `left` was not consumed and never will be. The connection
-    /// stays open for output until the protocol closes it. By default: close after the output.
-    fn input_ended(&self, context: &mut Context<'_, Self>, left: &[u8]) {
-        let _ = left;
-        context.close_after_output();
+    /// Something else has happened to a connection; [`Event`] has what, and what may be answered.
+    /// By default: [`Event::by_default`], which is the last arm of any other answer.
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        event.by_default(context);
     }
 
     /// Runs one job on a worker; may block for as long as it likes. A protocol that dispatches
     /// nothing leaves this, `panicked` and `finished` as they are.
     fn run(&self, job: &mut Self::Job, scope: &mut WorkerScope<'_>) {
         let _ = (job, scope);
-        debug_assert!(false, "{} dispatches jobs and runs none", self.name());
+        debug_assert!(
+            false,
+            "{} dispatches jobs and runs none",
+            type_word::<Self>()
+        );
     }
 
     /// `run` panicked and the panic was caught: turn the job into the protocol's word for it.
@@ -199,7 +253,7 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     }
 
     /// A job has come back. Ends with [`Context::recycle`], or with [`Context::dispatch`] to let a
-    /// worker go on with it.
+    /// worker continue with it.
     fn finished(&self, context: &mut Context<'_, Self>, job: Job<Self>) {
         context.recycle(job);
     }
@@ -209,88 +263,106 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         let _ = (thread, job);
     }
 
-    /// Output has fallen to the low-water mark; called once after each
-    /// [`Io::notify_drained`](crate::Io::notify_drained).
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
+    /// The connection is gone, or has another protocol now. Where the server has an access log,
+    /// `log` takes the lines of requests that have none yet. The session is dropped after this, on
+    /// the network thread: what may block in its drop goes to [`discard`](crate::discard()) here.
+    fn closed(
+        &self,
+        thread: &mut Self::ThreadState,
+        session: &mut Self::Session,
+        log: Option<LogEnd<'_>>,
+    ) {
+        let _ = (thread, session, log);
+    }
+}
+
+/// What one network thread keeps for a listener whose protocol is `P`.
+///
+/// Every type with a `Default` is that. A type without one is made from the protocol:
+///
+/// ```
+/// use flatpath::{Context, PerThread, Protocol, Received};
+///
+/// struct Motto(&'static str);
+///
+/// struct Line(String);
+///
+/// impl PerThread<Motto> for Line {
+///     fn new(motto: &Motto) -> Line {
+///         Line(format!("{}\n", motto.0))
+///     }
+/// }
+///
+/// impl Protocol for Motto {
+///     type ThreadState = Line;
+///     type Session = ();
+///     type Job = ();
+///
+///     fn received(&self, context: &mut Context<'_, Self>, _: &[u8]) -> Received {
+///         context.io.write_held(context.thread.0.clone().into());
+///         context.close_lingering();
+///         Received::Consumed
+///     }
+/// }
+/// # let mut server = flatpath_test::TestServer::new(
+/// #     flatpath_test::Conditions::calm(1), Motto("keep it small"));
+/// # let client = server.connect();
+/// # client.write(b"?");
+/// # assert_eq!(server.read_to_end(&client), b"keep it small\n");
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a state that a network thread can keep for `{P}`",
+    label = "has no `Default`",
+    note = "derive `Default`, or implement `PerThread<{P}>` to make it from the protocol"
+)]
+pub trait PerThread<P>: Sized + 'static {
+    /// Called once on each network thread, before its first connection; of a protocol without an
+    /// address ([`Successor`](crate::Successor)), at the first hand-over there.
+    fn new(protocol: &P) -> Self;
+}
+
+impl<P, T: Default + 'static> PerThread<P> for T {
+    fn new(_: &P) -> T {
+        T::default()
+    }
+}
+
+/// The options of a protocol, with a name.
+pub(crate) fn options_of<P: Protocol>(protocol: &P) -> ListenerOptions {
+    // CONTAINED: by the start, which fails, by `Successors`, or by who asks for limits.
+    let mut options = protocol.options();
+    if options.name.is_empty() {
+        options.name = type_word::<P>();
+    }
+    options
+}
+
+/// The name of a protocol's type, without its path and the types within it.
+fn type_word<P>() -> &'static str {
+    let path = std::any::type_name::<P>();
+    let outer = path.split('<').next().unwrap_or(path);
+    outer.rsplit("::").next().unwrap_or(outer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Generic<T>(std::marker::PhantomData<fn() -> T>);
+
+    impl<T: 'static> Protocol for Generic<T> {
+        type ThreadState = ();
+        type Session = ();
+        type Job = ();
+
+        fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
+            Received::Consumed
+        }
     }
 
-    /// The deadline of `phase` has passed. [`Io::restart_phase`](crate::Io::restart_phase) with the
-    /// same phase gives it another period; otherwise the connection is closed after its output,
-    /// which is the default. It is closed either way where its place is wanted for another.
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        let _ = phase;
-        context.close_after_output();
-    }
-
-    /// The server has begun to drain. A session with a request finishes it and tells its client.
-    /// One without may close, or wait in [`Phase::Idle`] for one that is on its way: that deadline
-    /// is shorter now. [`Io::draining`](crate::Io::draining) is true from the beginning on. By
-    /// default: close after the output.
-    ///
-    /// For a connection that has just been accepted, or whose PROXY header or handshake of TLS has
-    /// just come to its end, this is called after its first bytes were offered, or when it has said
-    /// nothing for as long as [`Limits::drain_idle_timeout`](crate::Limits::drain_idle_timeout).
-    /// One that was handed over is told after what had come was offered: its client may be one that
-    /// only listens.
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        context.close_after_output();
-    }
-
-    /// Connections wait for memory, and this one holds more than the smallest buffer: what the
-    /// session has gathered should go on to where it is written, if it can. By default: nothing.
-    fn pressed(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
-    }
-
-    /// The engine ends this connection for want of memory, in the words of
-    /// [`ListenerOptions::refusal`] where no other reply is under way. What the session holds of
-    /// the request is to be dropped now: the connection may stay for a while until its peer has
-    /// read. By default: nothing.
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
-    }
-
-    /// The connection was woken; see [`ConnectionHandle::wake`](crate::ConnectionHandle::wake).
-    /// Called once for any number of wakes before it; a wake during or after it is another. By
-    /// default: nothing.
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
-    }
-
-    /// The connection is spliced; see [`Io::splice`](crate::Io::splice). What is written here goes
-    /// out before the first byte of the other. From now on only `expired`, `draining` and `closed`
-    /// are called.
-    fn spliced(&self, context: &mut Context<'_, Self>) {
-        let _ = context;
-    }
-
-    /// The connection could not be spliced and is as it was; see
-    /// [`Io::splice`](crate::Io::splice). By default it is closed after its output.
-    fn splice_refused(&self, context: &mut Context<'_, Self>) {
-        context.close_after_output();
-    }
-
-    /// The region of network thread `thread` exists. Called on that thread, before any connection.
-    fn region_made(&self, thread: usize, region: &Region) {
-        let _ = (thread, region);
-    }
-
-    /// The end of a turn in which one of this listener's connections was called.
-    fn turn_ended(&self, thread: &mut Self::ThreadState) {
-        let _ = thread;
-    }
-
-    /// The session is about to be closed, and the server has an access log: what it has not logged
-    /// of its requests has its lines now. By default: nothing.
-    fn log_rest(&self, session: &mut Self::Session, log: LogEnd<'_>) {
-        let _ = (session, log);
-    }
-
-    /// The connection is gone. Its jobs that are still with workers come back through `retire`. The
-    /// session is dropped after this, on the network thread: what may block in its drop goes to
-    /// [`discard`](crate::discard()) here.
-    fn closed(&self, thread: &mut Self::ThreadState, session: &mut Self::Session) {
-        let _ = (thread, session);
+    #[test]
+    fn a_protocol_without_a_name_has_that_of_its_type() {
+        let protocol = Generic::<Vec<Option<u8>>>(std::marker::PhantomData);
+        assert_eq!(options_of(&protocol).name, "Generic");
     }
 }

@@ -22,7 +22,7 @@ use crate::listener::ErasedListener;
 use crate::listener_limits::ListenerLimits;
 use crate::network_threads::NetworkThreads;
 use crate::options::ListenerOptions;
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, options_of};
 use crate::running::Running;
 #[cfg(feature = "tls")]
 use crate::settings::TlsBegins;
@@ -107,7 +107,7 @@ impl Server {
     /// Adds a listener. Port 0 picks a free one: see [`Running::addresses`]. A wrong address is
     /// reported by [`Server::start`].
     pub fn listen<P: Protocol>(mut self, address: impl ToSocketAddrs, protocol: P) -> Server {
-        let address = resolve(address, protocol.name());
+        let address = resolve(address, options_of(&protocol).name);
         let asked = address.map(|address| Asked::At(address.into()));
         self.endpoints.push(endpoint(asked, protocol));
         self
@@ -356,18 +356,18 @@ fn resolve(address: impl ToSocketAddrs, name: &str) -> Result<SocketAddr, Error>
 }
 
 fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
-    let name = protocol.name();
     let ListenerOptions {
+        name,
         spread,
         defer_accept,
         request_classes,
         refusal_reasons,
         parts,
+        service_sockets,
         ..
-    } = protocol.options();
+    } = options_of(&protocol);
     let protocol = Arc::new(protocol);
     let starting = Arc::clone(&protocol);
-    let serving = Arc::clone(&protocol);
     let protocol: ProtocolFactory = Arc::new(move |connections_max, limits| {
         let protocol = Arc::clone(&protocol);
         Box::new(ErasedListener::new(protocol, connections_max).limited(limits))
@@ -381,7 +381,7 @@ fn endpoint<P: Protocol>(asked: Result<Asked, Error>, protocol: P) -> Endpoint {
         parts,
         protocol,
         starts: Box::new(move |descriptors, threads| starting.starts(descriptors, threads)),
-        service_sockets: Box::new(move || serving.service_sockets()),
+        service_sockets,
         spread,
         limits: ListenerLimits::default(),
         preamble: Preamble::default(),

@@ -2,7 +2,7 @@
 //!
 //! The engine opens it as it does those of listeners: it takes the one that another process has
 //! passed, or makes the file, which replaces one that a killed server has left. A protocol that
-//! names it ([`Protocol::service_sockets`](crate::Protocol::service_sockets)) has it handed over
+//! names it ([`ListenerOptions::service_sockets`](crate::ListenerOptions)) has it handed over
 //! with the listener's sockets; the service closes it then, and the file stays. At the end of the
 //! server the file is removed.
 

@@ -43,7 +43,7 @@ pub(crate) struct Endpoint {
     pub(crate) protocol: ProtocolFactory,
     pub(crate) starts: Starts,
     /// Sockets that the protocol accepts from itself.
-    pub(crate) service_sockets: Box<dyn Fn() -> Vec<ServiceSocket> + Send + Sync>,
+    pub(crate) service_sockets: Vec<ServiceSocket>,
     pub(crate) spread: Spread,
     pub(crate) limits: ListenerLimits,
     pub(crate) preamble: Preamble,

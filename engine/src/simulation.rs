@@ -265,7 +265,7 @@ impl SimulatedServer {
         let protocols: Vec<_> = (0..threads).map(|_| protocols(places)).collect();
         let listeners = protocols.first().into_iter().flatten().enumerate();
         let listeners = listeners.map(|(listener, protocol)| ListenerName {
-            name: protocol.name(),
+            name: protocol.options().name,
             address: "simulated".into(),
             request_classes: protocol.options().request_classes,
             refusal_reasons: protocol.options().refusal_reasons,

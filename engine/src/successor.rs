@@ -27,16 +27,16 @@ use crate::discard::discard;
 use crate::free_list::Trimmed;
 use crate::hand_over::HandOver;
 use crate::listener::{DynProtocol, ErasedListener};
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, options_of};
 
 /// A protocol that takes over connections which another protocol has accepted. Make it once and
 /// clone it: each network thread keeps what it has made for it until the server ends, as it does
 /// for a listener, and a server has room for 65,535.
 ///
-/// Of the protocol's [`ListenerOptions`](crate::ListenerOptions) only the refusal counts: shares
-/// and limits are those of the listener that accepted the connection, and there is no region of its
-/// own. [`Protocol::starts`] and [`Protocol::region_made`] are not called, and
-/// [`Protocol::thread_state`] at the first hand-over on each network thread.
+/// Of the protocol's [`ListenerOptions`](crate::ListenerOptions) only the name and the refusal
+/// count: shares and limits are those of the listener that accepted the connection, and there is no
+/// region of its own. [`Protocol::starts`] is not called, and the state of a network thread is made
+/// at the first hand-over there.
 pub struct Successor<P: Protocol>(Arc<P>);
 
 impl<P: Protocol> Clone for Successor<P> {
@@ -49,7 +49,7 @@ impl<P: Protocol> fmt::Debug for Successor<P> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_tuple("Successor")
-            .field(&self.0.name())
+            .field(&options_of(&*self.0).name)
             .finish()
     }
 }

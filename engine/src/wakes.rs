@@ -22,7 +22,7 @@ use crate::memory::account::ServerMemory;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    /// To be called by [`Protocol::notified`](crate::Protocol::notified).
+    /// To get [`Event::Woken`](crate::Event::Woken).
     pub(crate) woken: WakeSet,
     /// Their fragments have fallen to the mark that they wait for.
     pub(crate) returned: WakeSet,

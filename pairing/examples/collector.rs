@@ -42,12 +42,6 @@ impl Protocol for Collector {
     type Session = Option<Registered>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "collector"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if let Some((end, _)) = &context.session {
             return end.pass(&mut context.io, input);

@@ -51,12 +51,6 @@ impl Protocol for Teller {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "teller"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let lines = input.iter().filter(|byte| **byte == b'\n').count();
         let words = format!("{}\n", self.0.load(Ordering::Relaxed));

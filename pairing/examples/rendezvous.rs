@@ -14,7 +14,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use flatpath::{Context, ListenerOptions, Protocol, Received, Server, Spread};
+use flatpath::{Context, Event, ListenerOptions, Protocol, Received, Server, Spread};
 use flatpath_pairing::{ConnectionEnd, Endpoint, Pairing, Pairings, Token};
 
 /// The service.
@@ -45,18 +45,12 @@ impl Protocol for Rendezvous {
     type Session = Option<Pairing>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "rendezvous"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             spread: Spread::OneThread,
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("rendezvous")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let line_end = input.iter().position(|byte| *byte == b'\n');
@@ -81,8 +75,11 @@ impl Protocol for Rendezvous {
         }
     }
 
-    fn spliced(&self, context: &mut Context<'_, Self>) {
-        context.write_static(b"here you are\n");
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Spliced => context.write_static(b"here you are\n"),
+            other => other.by_default(context),
+        }
     }
 }
 

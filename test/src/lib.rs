@@ -18,12 +18,6 @@
 //!     type Session = ();
 //!     type Job = ();
 //!
-//!     fn name(&self) -> &'static str {
-//!         "twice"
-//!     }
-//!
-//!     fn thread_state(&self) {}
-//!
 //!     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
 //!         context.write(&input.repeat(2)).expect("a short reply");
 //!         Received::Consumed

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flatpath::framing::{LengthPrefix, Lines};
 use flatpath::memory::Buffer;
-use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
+use flatpath::{Context, Event, Job, Protocol, Received, Stall, WorkerScope};
 use flatpath_test::{ClientState, Conditions, Fault, Faults, Requests, TestServer, each_seed};
 
 /// What the protocol below keeps although it should not.
@@ -19,12 +19,6 @@ impl Protocol for Echo {
     type ThreadState = ();
     type Session = ();
     type Job = Vec<u8>;
-
-    fn name(&self) -> &'static str {
-        "echo"
-    }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input.starts_with(b"keep") {
@@ -42,9 +36,14 @@ impl Protocol for Echo {
         Received::Consumed
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _: &[u8]) {
-        if context.jobs_out() == 0 {
-            context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => {
+                if context.jobs_out() == 0 {
+                    context.close_after_output();
+                }
+            }
+            other => other.by_default(context),
         }
     }
 

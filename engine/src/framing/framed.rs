@@ -29,8 +29,9 @@ use crate::error::NoRoom;
 use crate::io::Io;
 use crate::limits::AT_WORK_MAX;
 use crate::memory::Payload;
+use crate::options::ListenerOptions;
 use crate::phase::{Phase, Stall};
-use crate::protocol::{Protocol, Received};
+use crate::protocol::{Event, Protocol, Received};
 use crate::scope::WorkerScope;
 
 /// A protocol of messages: `F` finds them, `H` answers them. See [the module](super).
@@ -427,6 +428,27 @@ impl<F: Framing, H: Handler> Framed<F, H> {
         }
     }
 
+    fn greet(&self, context: &mut Context<'_, Self>) {
+        if let Err(NoRoom) = self.pay(context) {
+            context.stall(Stall::Memory);
+        } else if context.session.end != End::No {
+            Self::close(context);
+        }
+    }
+
+    fn end_input(&self, context: &mut Context<'_, Self>) {
+        context.session.has_ended = true;
+        if context.session.missing == Some(0) {
+            self.give_waiting(context);
+            return Self::settle(context, true);
+        }
+        // A body that is incomplete stays so.
+        context.session.missing = None;
+        if Self::rests(context) {
+            context.close_after_output();
+        }
+    }
+
     /// Whether nothing of the connection is in work.
     fn rests(context: &Context<'_, Self>) -> bool {
         let session = &*context.session;
@@ -467,18 +489,8 @@ impl<F: Framing, H: Handler> Protocol for Framed<F, H> {
     type Session = Session<F, H>;
     type Job = Task<H::Work>;
 
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn thread_state(&self) {}
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        if let Err(NoRoom) = self.pay(context) {
-            context.stall(Stall::Memory);
-        } else if context.session.end != End::No {
-            Self::close(context);
-        }
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named(self.name)
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -503,16 +515,17 @@ impl<F: Framing, H: Handler> Protocol for Framed<F, H> {
         }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _: &[u8]) {
-        context.session.has_ended = true;
-        if context.session.missing == Some(0) {
-            self.give_waiting(context);
-            return Self::settle(context, true);
-        }
-        // A body that is incomplete stays so.
-        context.session.missing = None;
-        if Self::rests(context) {
-            context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Connected => self.greet(context),
+            Event::InputEnded(_) => self.end_input(context),
+            Event::Draining if Self::rests(context) => Self::close(context),
+            Event::Draining => {}
+            Event::Abandoned => {
+                context.session.body = Payload::new();
+                Self::drop_late(context);
+            }
+            other => other.by_default(context),
         }
     }
 
@@ -543,16 +556,5 @@ impl<F: Framing, H: Handler> Protocol for Framed<F, H> {
 
     fn retire(&self, (): &mut (), task: &mut Task<H::Work>) {
         task.empty();
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if Self::rests(context) {
-            Self::close(context);
-        }
-    }
-
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        context.session.body = Payload::new();
-        Self::drop_late(context);
     }
 }

@@ -10,7 +10,7 @@ use crate::limits::{SHARED_COPY_BYTES_MAX, UNSENT_BYTES_MAX};
 impl Io<'_> {
     /// Has what comes next lie in a pipe, by reference, if no less than the one bound is there when
     /// it would be received: no more than the other of it
-    /// ([`Protocol::received_piped`](crate::Protocol::received_piped)). What is less, or encrypted,
+    /// ([`Event::Piped`](crate::Event::Piped)). What is less, or encrypted,
     /// is received as ever. Holds until something has come so, and until [`Io::receive_into`] or
     /// this is called again.
     pub fn receive_piped(&mut self, bytes: Option<RangeInclusive<u32>>) {

@@ -13,6 +13,7 @@ use crate::limits::{
     ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, LISTEN_PAUSE_NS, TURN_ACCEPTS_MAX,
 };
 use crate::listener::DynProtocol;
+use crate::protocol;
 
 use super::listening::{Acceptor, Door, State};
 use super::thread::Network;
@@ -143,7 +144,7 @@ impl<D: Driver> Network<D> {
                 self.on(key, |event| {
                     if !event.connection.is_closing() {
                         event.begin_line();
-                        event.call(|protocol, io| protocol.connected(io));
+                        event.report(protocol::Event::Connected);
                     }
                 });
             }
@@ -152,7 +153,7 @@ impl<D: Driver> Network<D> {
                     0 => &mut *self.listeners[usize::from(number)].protocol,
                     header => self.thread.successors.get(header),
                 };
-                protocol.close(connection.session());
+                protocol.close(connection.session(), None);
                 self.reject(number, socket);
             }
         }

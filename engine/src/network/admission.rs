@@ -13,6 +13,7 @@ use crate::limits::{
     CACHES_LOOK_NS, CACHES_PATIENCE_NS, EVICTIONS_PER_ACCEPT_MAX, FULL_PATIENCE_NS,
     SHED_PER_TURN_MAX, SPARED_NS,
 };
+use crate::protocol;
 
 use super::piped::PIPE_DESCRIPTORS;
 use super::thread::{Network, peer_of};
@@ -93,7 +94,7 @@ impl<D: Driver> Network<D> {
         let Some(max) = self.thread.admission.listener_exceeds(number) else {
             return true;
         };
-        let name = self.listeners[usize::from(number)].protocol.name();
+        let name = self.listeners[usize::from(number)].protocol.options().name;
         let limit = &|| format!("{name} has {max} on this network thread");
         let is_paid = self.pays(Payers::Listener(number), key, (Bound::Listeners, limit));
         if !is_paid {
@@ -263,7 +264,7 @@ impl<D: Driver> Network<D> {
             event.thread.admission.leaves(index);
             if !lingers {
                 event.thread.common.evicts = true;
-                event.call(|protocol, io| protocol.expired(io, phase));
+                event.report(protocol::Event::Expired(phase));
                 event.thread.common.evicts = false;
             }
             // Its place is wanted now: it does not linger.

@@ -65,10 +65,8 @@ impl<D: Driver> Network<D> {
             0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
             number => self.thread.successors.get(number),
         };
-        if let Some(log) = self.thread.common.log_end(connection.output().sent_bytes()) {
-            protocol.log_rest(connection.session(), log);
-        }
-        protocol.close(connection.session());
+        let log = self.thread.common.log_end(connection.output().sent_bytes());
+        protocol.close(connection.session(), log);
         if let Some(logged) = connection.logged.take() {
             self.log_connection(&connection, &logged);
         }

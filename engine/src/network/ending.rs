@@ -8,6 +8,7 @@ use crate::connection::{Closing, Overdue};
 use crate::lifecycle::ServerState;
 use crate::limits::TOLD_PER_TURN_MAX;
 use crate::phase::Phase;
+use crate::protocol;
 use crate::turn::end_ns;
 
 use super::listening::shortest_of;
@@ -27,12 +28,12 @@ impl<D: Driver> Event<'_, D> {
         if let Overdue::Phase(phase) = overdue {
             let is_answered = phase == Phase::Head && self.connection.was_answered_in_phase();
             let since_ns = self.connection.phase_ns();
-            self.call(|protocol, io| protocol.expired(io, phase));
+            self.report(protocol::Event::Expired(phase));
             if self.connection.has_restarted(phase, since_ns) {
                 return;
             }
             if is_answered && !std::mem::replace(&mut self.listener.has_hinted, true) {
-                let name = self.protocol().name();
+                let name = self.protocol().options().name;
                 log::warn!(
                     "{name}: the deadline for a message has closed a connection that was answered: \
                      does the protocol call restart_phase(Phase::Idle) after a message? \
@@ -192,7 +193,7 @@ impl<D: Driver> Network<D> {
                 continue;
             }
             self.on(key, |event| {
-                event.call(|protocol, io| protocol.draining(io));
+                event.report(protocol::Event::Draining);
             });
         }
     }
@@ -231,7 +232,7 @@ impl<D: Driver> Network<D> {
             if is_due {
                 self.on(key, |event| {
                     event.connection.is_told();
-                    event.call(|protocol, io| protocol.draining(io));
+                    event.report(protocol::Event::Draining);
                 });
             }
             !is_due

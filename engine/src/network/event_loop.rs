@@ -32,6 +32,7 @@ use crate::discard::has_gathered;
 use crate::lifecycle::ServerState;
 use crate::limits::{LISTENER_PATIENCE_NS, TURN_COMPLETIONS_MAX, TURN_WOKEN_MAX};
 use crate::phase::Stall;
+use crate::protocol;
 use crate::turn::Turn;
 use crate::waits::Wait;
 
@@ -262,7 +263,7 @@ impl<D: Driver> Network<D> {
                 if connection.peer().is_some() || connection.is_closing() {
                     return;
                 }
-                event.call(|protocol, io| protocol.notified(io));
+                event.report(protocol::Event::Woken);
                 if event.connection.stalled() == Some(Stall::Outside) {
                     event.resume();
                 }

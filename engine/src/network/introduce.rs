@@ -9,6 +9,7 @@ use flatpath_structures::slots::Key;
 
 use crate::behind_proxy::Balancers;
 use crate::connection::Closing;
+use crate::protocol;
 
 use super::thread::{Event, Network, Thread};
 
@@ -55,7 +56,7 @@ impl<D: Driver> Network<D> {
         self.on(key, |event| {
             if !event.connection.is_closing() {
                 event.begin_line();
-                event.call(|protocol, io| protocol.connected(io));
+                event.report(protocol::Event::Connected);
                 event.offer_left();
             }
         });

@@ -33,7 +33,8 @@ impl<D: Driver> Network<D> {
     pub(super) fn log_connection(&mut self, connection: &Connection, logged: &Logged) {
         let name = self.listeners[usize::from(connection.listener())]
             .protocol
-            .name();
+            .options()
+            .name;
         let common = &mut self.thread.common;
         let (turn, log) = (common.turn, &mut common.access_log);
         let line = ConnectionLine {

@@ -23,6 +23,7 @@ use crate::memory::holding::{Share, Verdict};
 use crate::memory::pages::{Kept, PageKind, Rearm};
 use crate::memory::shortage::{Demand, Step};
 use crate::phase::{Phase, Stall};
+use crate::protocol;
 use crate::waits::Wait;
 
 use super::thread::{Event, Network, Thread, peer_of};
@@ -129,7 +130,7 @@ impl<D: Driver> Event<'_, D> {
                 self.wait(Wait::Share);
                 self.note_over(over);
                 // What it has gathered it may be able to hand on.
-                self.call(|protocol, io| protocol.pressed(io));
+                self.report(protocol::Event::MemoryShort);
                 self.wait(Wait::Again);
             }
             Verdict::Refuse => {
@@ -150,7 +151,7 @@ impl<D: Driver> Event<'_, D> {
             Over::Address => counters.address_share_stalls.add(1),
             Over::Listener => counters.listener_share_stalls.add(1),
         }
-        let name = self.listener.protocol.name();
+        let name = self.listener.protocol.options().name;
         let which = || match (over, peer_of(driver, connection)) {
             (Over::Address, Some(peer)) => format!("from {}", peer.ip()),
             (Over::Address, None) => "from an unknown address".into(),
@@ -270,7 +271,7 @@ impl<D: Driver> Network<D> {
             match step {
                 Step::Flush(index) => {
                     if let Some(key) = self.connections.key_at(index) {
-                        self.on(key, |event| event.call(|protocol, io| protocol.pressed(io)));
+                        self.on(key, |event| event.report(protocol::Event::MemoryShort));
                     }
                 }
                 Step::EndLongest => {

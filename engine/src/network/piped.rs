@@ -28,6 +28,7 @@ use flatpath_driver::Driver;
 
 #[cfg(doc)]
 use crate::phase::Stall;
+use crate::protocol;
 use crate::waits::Wait;
 
 use super::thread::Event;
@@ -56,10 +57,7 @@ impl<D: Driver> Event<'_, D> {
         }
         self.connection.receive_piped(None);
         self.call(|_, mut io| io.count_piped(bytes));
-        let stall = self.call(|protocol, io| protocol.received_piped(io, piped));
-        if let Some(stall) = stall {
-            self.stall(stall);
-        }
+        self.report(protocol::Event::Piped(piped));
         self.connection.take_back();
         let connection = &*self.connection;
         if connection.is_becoming() || !connection.is_sent() {

@@ -11,7 +11,7 @@ use flatpath_structures::pool::Buffer;
 use crate::connection::{Closing, Front};
 use crate::limits::{APPEND_BYTES_MAX, INPUT_BYTES_MAX};
 use crate::phase::Stall;
-use crate::protocol::Received;
+use crate::protocol::{self, Received};
 
 use super::secure::{Unsealed, for_input, small};
 use super::thread::Event;
@@ -346,7 +346,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// The same for input that was put together of several pieces.
     fn input_outgrown(&mut self) {
-        let name = self.listener.protocol.name();
+        let name = self.listener.protocol.options().name;
         log::warn!(
             "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
              more are kept; connection cut"
@@ -376,7 +376,7 @@ impl<D: Driver> Event<'_, D> {
             }
             let left = connection.take_input();
             let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
-            self.call(|protocol, io| protocol.input_ended(io, left));
+            self.report(protocol::Event::InputEnded(left));
         }
     }
 }

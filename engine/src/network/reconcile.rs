@@ -9,6 +9,7 @@ use flatpath_driver::{Driver, Operation, OperationMode};
 use crate::connection::{Closing, NextReceive, Receive};
 use crate::hand_over::{Becomes, HandOver};
 use crate::phase::{Phase, Stall};
+use crate::protocol;
 use crate::tls::Established;
 use crate::waits::{Wait, wait_for};
 
@@ -136,7 +137,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// The protocol that has taken the connection over is called for the first time.
     fn begin_protocol(&mut self) {
-        self.call(|protocol, io| protocol.connected(io));
+        self.report(protocol::Event::Connected);
         self.comes_late();
         self.offer_left();
     }
@@ -185,7 +186,7 @@ impl<D: Driver> Event<'_, D> {
             self.connection.note_received();
         }
         self.begin_line();
-        self.call(|protocol, io| protocol.secured(io));
+        self.report(protocol::Event::Secured);
         self.begin_protocol();
     }
 
@@ -277,7 +278,7 @@ impl<D: Driver> Event<'_, D> {
             && connection.output().queued_bytes() <= low_bytes;
         if due {
             connection.drained();
-            self.call(|protocol, io| protocol.drained(io));
+            self.report(protocol::Event::OutputLow);
         }
         due
     }

@@ -3,6 +3,7 @@
 use flatpath_driver::Driver;
 
 use crate::connection::Closing;
+use crate::protocol;
 
 use super::thread::Event;
 
@@ -62,6 +63,6 @@ impl<D: Driver> Event<'_, D> {
         if connection.has_ended() {
             connection.end_told();
         }
-        self.call(|protocol, io| protocol.abandoned(io));
+        self.report(protocol::Event::Abandoned);
     }
 }

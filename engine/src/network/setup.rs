@@ -70,7 +70,7 @@ pub(crate) fn places_of(connections_max: usize) -> usize {
 fn name_regions(
     driver: &impl Driver,
     thread: usize,
-    listeners: &[Listener],
+    listeners: &mut [Listener],
     datagram_region: u16,
 ) -> Vec<(&'static str, Region)> {
     let mut regions = vec![("common", driver.region(0).clone())];
@@ -78,7 +78,7 @@ fn name_regions(
         if listener.region_id > 0 {
             let region = driver.region(listener.region_id);
             listener.protocol.region_made(thread, region);
-            regions.push((listener.protocol.name(), region.clone()));
+            regions.push((listener.protocol.options().name, region.clone()));
         }
     }
     if datagram_region > 0 {
@@ -219,14 +219,16 @@ impl<D: Driver> Network<D> {
         let bounds = (&setup.limits, setup.shared.mailboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
-        let names = listeners.iter().map(|listener| listener.protocol.name());
+        let names = listeners
+            .iter()
+            .map(|listener| listener.protocol.options().name);
         let names = names.chain(names_of(&setup.datagrams));
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.thread, names.collect());
         let place = (&setup.shared, setup.thread);
         let all = (&listeners[..], &setup.datagrams[..]);
         let (counters, dispatcher) = dispatcher_of(place, driver.kind(), &setup.limits, all);
-        let regions = name_regions(&driver, thread, &listeners, setup.datagram_region);
+        let regions = name_regions(&driver, thread, &mut listeners, setup.datagram_region);
         let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
         let entered = setup.shared.regions.enter(thread, regions.into_iter());

@@ -26,7 +26,7 @@
 //! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
 //! - J2: a pair is counted in `spliced` when both peers are set and in `unspliced` when both are
 //!   taken.
-//! - J3: bytes leave in the order in which they came; the words of `Protocol::spliced` go first.
+//! - J3: bytes leave in the order in which they came, after what is written for `Event::Spliced`.
 
 use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment};
 use flatpath_structures::pool::Buffer;
@@ -40,6 +40,7 @@ use crate::limits::{
 };
 use crate::output::whole;
 use crate::phase::Stall;
+use crate::protocol;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
@@ -68,7 +69,7 @@ impl<D: Driver> Network<D> {
     fn refuse_splice(&mut self, key: Key) {
         self.counters(key).splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
-            event.call(|protocol, io| protocol.splice_refused(io));
+            event.report(protocol::Event::SpliceRefused);
             event.pump();
             event.wait(Wait::Again);
         }
@@ -112,7 +113,7 @@ impl<D: Driver> Network<D> {
         // Both say their words before the first byte of the other passes (J3).
         for one in [peer, key] {
             if let Some(mut event) = self.event(one) {
-                event.call(|protocol, io| protocol.spliced(io));
+                event.report(protocol::Event::Spliced);
             }
         }
         for one in [peer, key] {

@@ -21,6 +21,7 @@ use crate::io::Io;
 use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::account::Account;
+use crate::protocol;
 use crate::regions::Entered;
 use crate::statistics::Counters;
 use crate::successor::Successors;
@@ -183,6 +184,11 @@ impl<'a, D: Driver> Event<'a, D> {
         act(protocol, io)
     }
 
+    /// Calls the protocol for what has happened to the connection besides bytes that arrive.
+    pub(super) fn report(&mut self, what: protocol::Event<'_>) {
+        self.call(|protocol, io| protocol.event(io, what));
+    }
+
     /// The protocol and what it works on for one call, and the input that lies in a piece from a
     /// place in it on.
     #[inline]
@@ -249,10 +255,7 @@ impl<'a, D: Driver> Event<'a, D> {
         // What it has queued is sent, unless its successor aborts the connection.
         let output_bytes = self.connection.output().bytes_so_far();
         let (protocol, common) = self.protocol_and_common();
-        if let Some(log) = common.log_end(output_bytes) {
-            protocol.log_rest(session, log);
-        }
-        protocol.close(session);
+        protocol.close(session, common.log_end(output_bytes));
     }
 
     /// Opens a session of what follows the PROXY header. False: it could not be opened.

@@ -21,18 +21,12 @@ impl Protocol for Deferring {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "deferring"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             defer_accept: true,
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("deferring")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut flatpath::Context<'_, Self>, _input: &[u8]) -> Received {
         let peer = context.peer().expect("a client").to_string();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::lines::choices;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, Protocol, Received, Server};
+use flatpath::{Context, Event, Protocol, Received, Server};
 use flatpath_driver::simulation::{Client, ClientState};
 
 use crate::behind_proxy::hears;
@@ -28,25 +28,24 @@ impl Protocol for Doorkeeper {
     type Session = Option<SocketAddr>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "doorkeeper"
-    }
-
-    fn thread_state(&self) {}
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let peer = context.peer();
-        *context.session = peer;
-        match peer.map(|peer| peer.ip()) {
-            Some(IpAddr::V4(address)) if address.octets() == REFUSED => {
-                context.write_static(b"not you\n");
-                context.close_lingering();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Connected => {
+                let peer = context.peer();
+                *context.session = peer;
+                match peer.map(|peer| peer.ip()) {
+                    Some(IpAddr::V4(address)) if address.octets() == REFUSED => {
+                        context.write_static(b"not you\n");
+                        context.close_lingering();
+                    }
+                    Some(IpAddr::V4(address)) if address.octets() == RESET => context.abort(),
+                    Some(IpAddr::V4(address)) if address.octets() == FATAL => {
+                        resume_unwind(Box::new("as asked"))
+                    }
+                    _ => context.write_static(b"welcome\n"),
+                }
             }
-            Some(IpAddr::V4(address)) if address.octets() == RESET => context.abort(),
-            Some(IpAddr::V4(address)) if address.octets() == FATAL => {
-                resume_unwind(Box::new("as asked"))
-            }
-            _ => context.write_static(b"welcome\n"),
+            other => other.by_default(context),
         }
     }
 

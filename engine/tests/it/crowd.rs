@@ -46,12 +46,6 @@ impl Protocol for Door {
     type Session = Guest;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "door"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input == b"hold\n" {
             self.held.send(()).expect("the test waits");

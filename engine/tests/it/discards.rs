@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::lines::{cut, on_both};
 use flatpath::access_log::{LogFormat, LogOutput, LogSink};
 use flatpath::{
-    Bytes, Context, DriverChoice, Error, Limits, Protocol, Received, Running, Server, Stall,
-    Successor, WorkerScope, discard, guarded, on_network_thread,
+    Bytes, Context, DriverChoice, Error, Limits, PerThread, Protocol, Received, Running, Server,
+    Stall, Successor, WorkerScope, discard, guarded, on_network_thread,
 };
 
 use flatpath_testkit::{patience, stretched, until_true};
@@ -37,20 +37,21 @@ struct Other {
     state_panics: bool,
 }
 
-impl Protocol for Other {
-    type ThreadState = ();
-    type Session = ();
-    type Job = ();
+struct OtherState;
 
-    fn name(&self) -> &'static str {
-        "other"
-    }
-
-    fn thread_state(&self) {
-        if self.state_panics {
+impl PerThread<Other> for OtherState {
+    fn new(other: &Other) -> OtherState {
+        if other.state_panics {
             resume_unwind(Box::new(2_u8));
         }
+        OtherState
     }
+}
+
+impl Protocol for Other {
+    type ThreadState = OtherState;
+    type Session = ();
+    type Job = ();
 
     fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
         Received::Consumed
@@ -61,12 +62,6 @@ impl Protocol for Speaker {
     type ThreadState = ();
     type Session = ();
     type Job = ();
-
-    fn name(&self) -> &'static str {
-        "speaker"
-    }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input.contains(&b'h') {
@@ -250,12 +245,6 @@ impl Protocol for Discarding {
     type ThreadState = ();
     type Session = ();
     type Job = ();
-
-    fn name(&self) -> &'static str {
-        "discarding"
-    }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for (place, word) in input.iter().enumerate() {

@@ -63,12 +63,6 @@ impl Protocol for Ranges {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "ranges"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for _ in input {
             for range in &self.ranges {

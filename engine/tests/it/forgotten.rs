@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flatpath::simulation::{Client, ClientState, Conditions, SimulatedServer};
-use flatpath::{Context, Phase, Protocol, Received};
+use flatpath::{Context, ListenerOptions, Phase, Protocol, Received};
 use flatpath_testkit::in_child;
 use flatpath_testkit::logged::Logged;
 use log::LevelFilter;
@@ -20,11 +20,9 @@ impl Protocol for Lines {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        self.name
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named(self.name)
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let end = input.iter().rposition(|byte| *byte == b'\n');

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-use flatpath::{Context, Job, Protocol, Received, Stall, WorkerScope};
+use flatpath::{Context, Job, ListenerOptions, Protocol, Received, Stall, WorkerScope};
 use socket2::{Domain, Socket, Type};
 
 pub(crate) use flatpath_testkit::patience;
@@ -79,11 +79,9 @@ impl Protocol for Gated {
     type Session = ();
     type Job = Work;
 
-    fn name(&self) -> &'static str {
-        "gated"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("gated")
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for (consumed, byte) in input.iter().enumerate() {

@@ -62,12 +62,6 @@ impl Protocol for Kinds {
     type Session = ();
     type Job = u8;
 
-    fn name(&self) -> &'static str {
-        "kinds"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         // Without a deadline.
         context.phase(Phase::Work);

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use flatpath::{Context, Protocol, Received};
+use flatpath::{Context, Event, Protocol, Received};
 
 /// A header of version 2 with this command and family.
 pub(crate) fn binary(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
@@ -58,20 +58,20 @@ impl Protocol for Herald {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "herald"
-    }
-
-    fn thread_state(&self) {}
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let word = |peer: Option<SocketAddr>| peer.map_or("none".into(), |peer| peer.to_string());
-        let words = format!(
-            "{} through {}\n",
-            word(context.peer()),
-            word(context.proxy_peer())
-        );
-        context.write(words.as_bytes()).expect("room for a line");
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Connected => {
+                let word =
+                    |peer: Option<SocketAddr>| peer.map_or("none".into(), |peer| peer.to_string());
+                let words = format!(
+                    "{} through {}\n",
+                    word(context.peer()),
+                    word(context.proxy_peer())
+                );
+                context.write(words.as_bytes()).expect("room for a line");
+            }
+            other => other.by_default(context),
+        }
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {

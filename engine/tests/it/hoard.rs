@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flatpath::memory::{Buffer, Fragment, Wanted};
-use flatpath::{Bytes, Context, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope};
+use flatpath::{
+    Bytes, Context, Event, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope,
+};
 
 /// What a stream and a job take at a time, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
@@ -123,18 +125,12 @@ impl Protocol for Hoard {
     type Session = Session;
     type Job = Chunk;
 
-    fn name(&self) -> &'static str {
-        "hoard"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: Bytes::from_static(b"full\n"),
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("hoard")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut consumed = 0;
@@ -146,12 +142,18 @@ impl Protocol for Hoard {
         Received::NeedMore { consumed }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        context.close_after_output();
-    }
-
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        self.send_chunk(context);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => context.close_after_output(),
+            Event::OutputLow => self.send_chunk(context),
+            Event::MemoryShort => {
+                if context.session.lends {
+                    context.session.held.clear();
+                }
+            }
+            Event::Abandoned => context.session.held.clear(),
+            other => other.by_default(context),
+        }
     }
 
     fn run(&self, job: &mut Chunk, scope: &mut WorkerScope<'_>) {
@@ -167,15 +169,5 @@ impl Protocol for Hoard {
         }
         context.recycle(job);
         context.write_static(b"ok\n");
-    }
-
-    fn pressed(&self, context: &mut Context<'_, Self>) {
-        if context.session.lends {
-            context.session.held.clear();
-        }
-    }
-
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        context.session.held.clear();
     }
 }

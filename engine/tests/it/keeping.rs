@@ -59,16 +59,10 @@ impl Protocol for Tally {
     type Session = Session;
     type Job = Sum;
 
-    fn name(&self) -> &'static str {
-        "tally"
-    }
-
-    fn thread_state(&self) {}
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             region: self.pages.clone(),
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("tally")
         }
     }
 

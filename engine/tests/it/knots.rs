@@ -10,9 +10,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use flatpath::access_log::LogEnd;
 use flatpath::lock::{Guard, Lock};
 use flatpath::{
-    ConnectionHandle, Context, ListenerOptions, Phase, Protocol, Received, Spread, Stall,
+    ConnectionHandle, Context, Event, ListenerOptions, Phase, Protocol, Received, Spread, Stall,
 };
 
 /// See the module.
@@ -37,18 +38,12 @@ impl Protocol for Knots {
     type Session = Session;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "knots"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             spread: Spread::OneThread,
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("knots")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         assert!(!context.session.tied, "a spliced connection is not asked");
@@ -86,38 +81,40 @@ impl Protocol for Knots {
         }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        assert!(!context.session.tied, "a spliced connection is not asked");
-        // One whose name begins with `mute` may still listen.
-        if !context
-            .session
-            .name
-            .as_deref()
-            .is_some_and(|name| name.starts_with("mute"))
-        {
-            context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => {
+                assert!(!context.session.tied, "a spliced connection is not asked");
+                // One whose name begins with `mute` may still listen.
+                if !context
+                    .session
+                    .name
+                    .as_deref()
+                    .is_some_and(|name| name.starts_with("mute"))
+                {
+                    context.close_after_output();
+                }
+            }
+            Event::Spliced => {
+                context.session.tied = true;
+                context.write_static(b"tied\n");
+            }
+            Event::SpliceRefused => {
+                context.write_static(b"gone\n");
+                context.close_after_output();
+            }
+            Event::Draining => {
+                if !context.session.tied {
+                    context.close_after_output();
+                } else if context.session.name.as_deref() == Some("last") {
+                    context.write_static(b"last\n");
+                }
+            }
+            other => other.by_default(context),
         }
     }
 
-    fn spliced(&self, context: &mut Context<'_, Self>) {
-        context.session.tied = true;
-        context.write_static(b"tied\n");
-    }
-
-    fn splice_refused(&self, context: &mut Context<'_, Self>) {
-        context.write_static(b"gone\n");
-        context.close_after_output();
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if !context.session.tied {
-            context.close_after_output();
-        } else if context.session.name.as_deref() == Some("last") {
-            context.write_static(b"last\n");
-        }
-    }
-
-    fn closed(&self, _: &mut (), session: &mut Session) {
+    fn closed(&self, _: &mut (), session: &mut Session, _: Option<LogEnd<'_>>) {
         if let Some(name) = session.name.take()
             && !session.tied
             && !name.starts_with("stale")

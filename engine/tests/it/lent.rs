@@ -16,14 +16,6 @@ impl Protocol for Lends {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "lends"
-    }
-
-    fn thread_state(&self) -> Self::ThreadState {
-        None
-    }
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input.starts_with(b"k") {
             *context.thread = context.job();

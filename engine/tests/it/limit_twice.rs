@@ -22,12 +22,6 @@ impl Protocol for Asking {
     type Session = ();
     type Job = u8;
 
-    fn name(&self) -> &'static str {
-        "asking"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut job = context.job().expect("there is room");
         *job = input[0];

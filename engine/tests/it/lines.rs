@@ -20,8 +20,8 @@ use std::panic::resume_unwind;
 use std::time::Duration;
 
 use flatpath::{
-    Context, DriverChoice, Job, ListenerOptions, Phase, Protocol, Received, Running, Server, Stall,
-    WorkerScope,
+    Context, DriverChoice, Event, Job, ListenerOptions, Phase, Protocol, Received, Running, Server,
+    Stall, WorkerScope,
 };
 use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::{drivers_here, patience};
@@ -98,19 +98,13 @@ impl Protocol for Lines {
     type Session = Session;
     type Job = Command;
 
-    fn name(&self) -> &'static str {
-        "lines"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: flatpath::Bytes::from_static(b"full\n"),
             alpn: &["lines"],
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("lines")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let (mut consumed, mut blocked) = (0, None);
@@ -179,9 +173,15 @@ impl Protocol for Lines {
         }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        context.session.ended = true;
-        Self::finish_if_ended(context);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => {
+                context.session.ended = true;
+                Self::finish_if_ended(context);
+            }
+            Event::OutputLow => self.produce(context),
+            other => other.by_default(context),
+        }
     }
 
     fn run(&self, job: &mut Command, _scope: &mut WorkerScope<'_>) {
@@ -209,10 +209,6 @@ impl Protocol for Lines {
         }
         context.recycle(job);
         Self::finish_if_ended(context);
-    }
-
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        self.produce(context);
     }
 }
 

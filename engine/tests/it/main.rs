@@ -24,6 +24,7 @@ macro_rules! in_each_world {
 }
 
 mod behind_proxy;
+mod calls;
 mod connected;
 mod crowd;
 mod datagrams;

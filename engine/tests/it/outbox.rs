@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use flatpath::access_log::LogEnd;
 use flatpath::limits::{OUTPUT_BYTES_HIGH, PIECE_COPY_BYTES_MAX};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    Bytes, ConnectionHandle, Context, Flushed, Limits, Outbox, Phase, Protocol, Received, Refused,
-    Stall, on_network_thread,
+    Bytes, ConnectionHandle, Context, Event, Flushed, Limits, Outbox, Phase, Protocol, Received,
+    Refused, Stall, on_network_thread,
 };
 use flatpath_driver::simulation::{Client, Random, each_seed};
 
@@ -69,12 +70,6 @@ impl Protocol for Post {
     type Session = Option<Box>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "post"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if context.session.is_none() {
             let outbox = Arc::new(Outbox::new(self.bytes_max));
@@ -93,15 +88,15 @@ impl Protocol for Post {
         Received::Consumed
     }
 
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        Self::flush(context);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Woken => Self::flush(context),
+            Event::OutputLow => Self::flush(context),
+            other => other.by_default(context),
+        }
     }
 
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        Self::flush(context);
-    }
-
-    fn closed(&self, (): &mut (), session: &mut Option<Box>) {
+    fn closed(&self, (): &mut (), session: &mut Option<Box>, _: Option<LogEnd<'_>>) {
         if let Some(outbox) = session.take() {
             outbox.close(None);
         }

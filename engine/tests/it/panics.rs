@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use crate::discards::ask;
 use crate::lines::on_both;
+use flatpath::access_log::LogEnd;
 use flatpath::{
-    Bytes, Context, DriverChoice, Job, Limits, Protocol, Received, Server, Stall, WorkerScope,
+    Bytes, Context, DriverChoice, Job, Limits, Protocol, Received, Server, Stall, ThreadEvent,
+    WorkerScope,
 };
 
 use flatpath_testkit::patience;
@@ -162,14 +164,6 @@ impl Protocol for Fragile {
     type Session = Session;
     type Job = Work;
 
-    fn name(&self) -> &'static str {
-        "fragile"
-    }
-
-    fn thread_state(&self) -> bool {
-        false
-    }
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let is_taken = match input.first() {
             Some(b'!') => self.provoke(context),
@@ -212,15 +206,15 @@ impl Protocol for Fragile {
         explode();
     }
 
-    fn closed(&self, _: &mut bool, session: &mut Session) {
+    fn closed(&self, _: &mut bool, session: &mut Session, _: Option<LogEnd<'_>>) {
         if session.closes_badly {
             session.fuse.0 = true;
             explode();
         }
     }
 
-    fn turn_ended(&self, ends_badly: &mut bool) {
-        if std::mem::take(ends_badly) {
+    fn thread_event(&self, ends_badly: &mut bool, event: ThreadEvent<'_>) {
+        if matches!(event, ThreadEvent::TurnEnded) && std::mem::take(ends_badly) {
             explode();
         }
     }

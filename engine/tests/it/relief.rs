@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use flatpath::memory::Buffer;
 use flatpath::{
-    Bytes, Context, DriverChoice, Limits, ListenerOptions, Phase, Protocol, Received, Server,
+    Bytes, Context, DriverChoice, Event, Limits, ListenerOptions, PerThread, Phase, Protocol,
+    Received, Server,
 };
 use flatpath_testkit::{Client, Driver};
 
@@ -27,24 +28,24 @@ struct Holding {
     threads: AtomicUsize,
 }
 
+struct Number(usize);
+
+impl PerThread<Holding> for Number {
+    fn new(holding: &Holding) -> Number {
+        Number(holding.threads.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 impl Protocol for Holding {
-    type ThreadState = usize;
+    type ThreadState = Number;
     type Session = Vec<Buffer>;
     type Job = ();
-
-    fn name(&self) -> &'static str {
-        "holding"
-    }
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: Bytes::from_static(b"full\n"),
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("holding")
         }
-    }
-
-    fn thread_state(&self) -> usize {
-        self.threads.fetch_add(1, Ordering::Relaxed)
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -52,7 +53,7 @@ impl Protocol for Holding {
             return Received::NeedMore { consumed: 0 };
         };
         let answer = match &input[..end] {
-            b"where" => format!("{}\n", context.thread),
+            b"where" => format!("{}\n", context.thread.0),
             b"hold" => "held\n".into(),
             _ => "ok\n".into(),
         };
@@ -70,8 +71,11 @@ impl Protocol for Holding {
         Received::NeedMore { consumed: end + 1 }
     }
 
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        context.session.clear();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Abandoned => context.session.clear(),
+            other => other.by_default(context),
+        }
     }
 }
 

@@ -17,12 +17,6 @@ impl Protocol for Silent {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "silent"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
         Received::Consumed
     }

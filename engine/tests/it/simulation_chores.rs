@@ -10,7 +10,8 @@ use flatpath::memory::Wanted;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::watch::WatchError;
 use flatpath::{
-    ConnectionHandle, Context, Job, Limits, Phase, Protocol, Received, Stall, WorkerScope,
+    ConnectionHandle, Context, Event, Job, Limits, Phase, Protocol, Received, Stall, ThreadEvent,
+    WorkerScope,
 };
 use flatpath_driver::Eventfd;
 use flatpath_driver::simulation::{Client, ClientState, Random, each_seed};
@@ -61,14 +62,6 @@ impl Protocol for Chores {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "chores"
-    }
-
-    fn thread_state(&self) -> Here {
-        Here::default()
-    }
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         match input {
             b"here\n" => {
@@ -107,11 +100,16 @@ impl Protocol for Chores {
         context.recycle(job);
     }
 
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        context.write_static(b"notified\n");
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Woken => context.write_static(b"notified\n"),
+            Event::Draining => context.write_static(b"draining\n"),
+            other => other.by_default(context),
+        }
     }
 
-    fn turn_ended(&self, here: &mut Here) {
+    fn thread_event(&self, here: &mut Here, event: ThreadEvent<'_>) {
+        assert!(matches!(event, ThreadEvent::TurnEnded), "it has no region");
         if std::mem::take(&mut here.at_end) {
             here.notify();
         }
@@ -120,10 +118,6 @@ impl Protocol for Chores {
         {
             act();
         }
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        context.write_static(b"draining\n");
     }
 }
 

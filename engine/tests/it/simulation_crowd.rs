@@ -154,12 +154,6 @@ impl Protocol for Costly {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "costly"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         context.restart_phase(Phase::Idle);
         if context.output_is_full() {

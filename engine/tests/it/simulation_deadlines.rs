@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, Limits, ListenerLimits, Phase, Protocol, Received, Stall,
+    ConnectionHandle, Context, Event, Limits, ListenerLimits, Phase, Protocol, Received, Stall,
 };
 use flatpath_driver::simulation::Client;
 
@@ -299,12 +299,6 @@ impl Protocol for Guarded {
     type Session = Option<usize>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "guarded"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if input.is_empty() {
             // The stall is over.
@@ -333,17 +327,21 @@ impl Protocol for Guarded {
         Received::Consumed
     }
 
-    fn draining(&self, _: &mut Context<'_, Self>) {}
-
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        let number = context.session.expect("a client has said it");
-        let now = context.turn().now();
-        self.fired
-            .lock()
-            .expect("whole")
-            .entry(number)
-            .or_insert((phase, now));
-        context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => {}
+            Event::Expired(phase) => {
+                let number = context.session.expect("a client has said it");
+                let now = context.turn().now();
+                self.fired
+                    .lock()
+                    .expect("whole")
+                    .entry(number)
+                    .or_insert((phase, now));
+                context.close_after_output();
+            }
+            other => other.by_default(context),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lines::Lines;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, Limits, OperationMode, Phase, Protocol, Received, ServerState};
+use flatpath::{Context, Event, Limits, OperationMode, Phase, Protocol, Received, ServerState};
 use flatpath_driver::simulation::{Client, ClientState, Fault, Random, each_seed};
 
 const SEEDS: u64 = 300;
@@ -165,19 +165,16 @@ impl Protocol for Waits {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "waits"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.restart_phase(Phase::Idle);
         Received::Consumed
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        context.restart_phase(Phase::Idle);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => context.restart_phase(Phase::Idle),
+            other => other.by_default(context),
+        }
     }
 }
 
@@ -248,20 +245,19 @@ impl Protocol for Polite {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "polite"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.restart_phase(Phase::Idle);
         Received::Consumed
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        context.write(b"bye\n").expect("room");
-        context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => {
+                context.write(b"bye\n").expect("room");
+                context.close_after_output();
+            }
+            other => other.by_default(context),
+        }
     }
 }
 

@@ -28,12 +28,6 @@ impl Protocol for Entering {
     type Session = ();
     type Job = u8;
 
-    fn name(&self) -> &'static str {
-        "entering"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for byte in input {
             let mut job = context.job().expect("room for a job");

@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use crate::headers::line;
 use crate::tls_client::{TlsClient, VERSIONS, client_config, server_config};
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
+use flatpath::{
+    Context, Event, Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope,
+};
 use flatpath_driver::simulation::{Client, ClientState, Fault, each_seed};
 
 const TURNS_MAX: usize = 10_000;
@@ -69,18 +71,12 @@ impl Protocol for Uploads {
     type Session = Session;
     type Job = usize;
 
-    fn name(&self) -> &'static str {
-        "uploads"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             alpn: &["lines"],
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("uploads")
         }
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut consumed = 0;
@@ -124,9 +120,14 @@ impl Protocol for Uploads {
         context.close_lingering();
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if matches!(context.session, Session::Head) {
-            context.restart_phase(Phase::Idle);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => {
+                if matches!(context.session, Session::Head) {
+                    context.restart_phase(Phase::Idle);
+                }
+            }
+            other => other.by_default(context),
         }
     }
 }

@@ -11,7 +11,7 @@ use flatpath::Limits;
 use flatpath::lock::Lock;
 use flatpath::memory::{Piped, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, ListenerOptions, Pages, Protocol, Received, Stall, WorkerScope};
+use flatpath::{Context, Event, ListenerOptions, Pages, Protocol, Received, Stall, WorkerScope};
 
 const TURNS_MAX: usize = 10_000;
 
@@ -57,12 +57,6 @@ impl Protocol for Takes {
     type Session = bool;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "takes"
-    }
-
-    fn thread_state(&self) {}
-
     /// Pages of its own are received into one by one, and before each a pipe may take its place.
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
@@ -72,7 +66,7 @@ impl Protocol for Takes {
                 ..RegionConfig::default()
             }),
             first_pages: Pages::Listener,
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("takes")
         }
     }
 
@@ -87,14 +81,18 @@ impl Protocol for Takes {
         Received::Consumed
     }
 
-    fn received_piped(&self, context: &mut Context<'_, Self>, piped: Piped) -> Option<Stall> {
-        if self.keeps {
-            *self.kept.lock() = Some(piped);
-            return Some(Stall::Body);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Piped(piped) => {
+                if self.keeps {
+                    *self.kept.lock() = Some(piped);
+                    return context.stall(Stall::Body);
+                }
+                context.receive_piped(Some(1..=PIPE_BYTES));
+                self.note(true, &piped.into_bytes().expect("what lies in a pipe"));
+            }
+            other => other.by_default(context),
         }
-        context.receive_piped(Some(1..=PIPE_BYTES));
-        self.note(true, &piped.into_bytes().expect("what lies in a pipe"));
-        None
     }
 
     fn run(&self, (): &mut (), _: &mut WorkerScope<'_>) {}

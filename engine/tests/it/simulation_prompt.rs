@@ -58,12 +58,6 @@ impl Protocol for Tried {
     type Session = ();
     type Job = Reply;
 
-    fn name(&self) -> &'static str {
-        "tried"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         for byte in input {
             let mut reply = b'j';

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lines::Lines;
 use flatpath::simulation::{Conditions, SimulatedServer};
-use flatpath::{Context, Limits, Phase, Protocol, Received};
+use flatpath::{Context, Event, Limits, Phase, Protocol, Received};
 use flatpath_driver::simulation::{Client, ClientState};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -92,20 +92,19 @@ impl Protocol for Bodies {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "bodies"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.phase(Phase::Body);
         Received::Consumed
     }
 
-    fn expired(&self, context: &mut Context<'_, Self>, _phase: Phase) {
-        context.write_static(b"late\n");
-        context.close_after_output();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Expired(_) => {
+                context.write_static(b"late\n");
+                context.close_after_output();
+            }
+            other => other.by_default(context),
+        }
     }
 }
 
@@ -153,21 +152,20 @@ impl Protocol for Patient {
     type Session = u32;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "patient"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, _input: &[u8]) -> Received {
         context.phase(Phase::Idle);
         Received::Consumed
     }
 
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        *context.session += 1;
-        if *context.session < self.0 {
-            context.restart_phase(phase);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Expired(phase) => {
+                *context.session += 1;
+                if *context.session < self.0 {
+                    context.restart_phase(phase);
+                }
+            }
+            other => other.by_default(context),
         }
     }
 }

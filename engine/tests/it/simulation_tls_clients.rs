@@ -25,12 +25,6 @@ impl Protocol for Who {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "who"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if !input.ends_with(b"\n") {
             return Received::NeedMore { consumed: 0 };

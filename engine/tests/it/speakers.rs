@@ -15,7 +15,10 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use flatpath::{Context, Job, Phase, Protocol, Received, Stall, Successor, WorkerScope};
+use flatpath::access_log::LogEnd;
+use flatpath::{
+    Context, Event, Job, PerThread, Phase, Protocol, Received, Stall, Successor, WorkerScope,
+};
 
 /// What all speakers of a test count, and how they find each other.
 #[derive(Default)]
@@ -119,21 +122,18 @@ impl Speaker {
     }
 }
 
-impl Protocol for Speaker {
-    type ThreadState = usize;
-    type Session = Session;
-    type Job = Work;
+/// The number of the speaker that a network thread made it for.
+pub(crate) struct MadeFor(usize);
 
-    fn name(&self) -> &'static str {
-        "speaker"
+impl PerThread<Speaker> for MadeFor {
+    fn new(speaker: &Speaker) -> MadeFor {
+        MadeFor(speaker.number)
     }
+}
 
-    fn thread_state(&self) -> usize {
-        self.number
-    }
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let is_mine = *context.thread == self.number;
+impl Speaker {
+    fn greet(&self, context: &mut Context<'_, Self>) {
+        let is_mine = context.thread.0 == self.number;
         match context.session.came {
             Some((from, to)) if to == self.number && is_mine => {
                 context.session.is_tired = !self.say(context, &format!("after {from}"));
@@ -148,11 +148,36 @@ impl Protocol for Speaker {
         }
     }
 
+    fn end_input(&self, context: &mut Context<'_, Self>) {
+        context.session.has_ended = true;
+        if context.jobs_out() == 0 {
+            self.say(context, "ends");
+            context.close_after_output();
+        }
+    }
+}
+
+impl Protocol for Speaker {
+    type ThreadState = MadeFor;
+    type Session = Session;
+    type Job = Work;
+
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Connected => self.greet(context),
+            Event::InputEnded(_) => self.end_input(context),
+            Event::Draining => {
+                self.troupe.drains_told.fetch_add(1, Relaxed);
+            }
+            other => other.by_default(context),
+        }
+    }
+
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut consumed = 0;
         if context.session.is_tired {
             // It owes its greeting.
-            self.connected(context);
+            self.greet(context);
             if context.session.is_tired {
                 return Received::Blocked {
                     consumed,
@@ -179,14 +204,6 @@ impl Protocol for Speaker {
         Received::NeedMore { consumed }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        context.session.has_ended = true;
-        if context.jobs_out() == 0 {
-            self.say(context, "ends");
-            context.close_after_output();
-        }
-    }
-
     fn run(&self, job: &mut Work, _scope: &mut WorkerScope<'_>) {
         if job.speaker != self.number {
             self.troupe.strangers.fetch_add(1, Relaxed);
@@ -200,24 +217,19 @@ impl Protocol for Speaker {
         self.say(context, &format!("did {}", job.number));
         context.recycle(job);
         if context.session.has_ended {
-            self.input_ended(context, &[]);
+            self.end_input(context);
         }
     }
 
-    fn retire(&self, thread: &mut usize, job: &mut Work) {
-        if job.speaker != self.number || *thread != self.number {
+    fn retire(&self, thread: &mut MadeFor, job: &mut Work) {
+        if job.speaker != self.number || thread.0 != self.number {
             self.troupe.strangers.fetch_add(1, Relaxed);
         }
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        self.troupe.drains_told.fetch_add(1, Relaxed);
-        let _ = context;
-    }
-
-    fn closed(&self, thread: &mut usize, session: &mut Session) {
+    fn closed(&self, thread: &mut MadeFor, session: &mut Session, _: Option<LogEnd<'_>>) {
         let is_mine = session.came.map_or(0, |(_, to)| to) == self.number;
-        if !is_mine || *thread != self.number {
+        if !is_mine || thread.0 != self.number {
             self.troupe.strangers.fetch_add(1, Relaxed);
         }
         // Without that it was refused, and never connected.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
-use flatpath::{Context, DriverChoice, Error, Protocol, Received, Server};
+use flatpath::{Context, DriverChoice, Error, PerThread, Protocol, Received, Server};
 use flatpath_testkit::in_child;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -14,24 +14,25 @@ use crate::lines::{Lines, on_both};
 
 use flatpath_testkit::patience;
 
-/// Panics on the second network thread that makes a lane.
+/// Panics on the second network thread that makes its state.
 #[derive(Default)]
 struct Faulty(AtomicUsize);
 
-impl Protocol for Faulty {
-    type ThreadState = ();
-    type Session = ();
-    type Job = ();
+struct State;
 
-    fn name(&self) -> &'static str {
-        "faulty"
-    }
-
-    fn thread_state(&self) {
-        if self.0.fetch_add(1, Relaxed) == 1 {
+impl PerThread<Faulty> for State {
+    fn new(faulty: &Faulty) -> State {
+        if faulty.0.fetch_add(1, Relaxed) == 1 {
             resume_unwind(Box::new("as asked"));
         }
+        State
     }
+}
+
+impl Protocol for Faulty {
+    type ThreadState = State;
+    type Session = ();
+    type Job = ();
 
     fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
         Received::NeedMore { consumed: 0 }

@@ -14,8 +14,8 @@ use flatpath::lock::Lock;
 use flatpath::memory::{Part, Payload, RegionConfig};
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, DriverChoice, Limits, ListenerOptions, Pages, Protocol, Received,
-    Server, Stall,
+    ConnectionHandle, Context, DriverChoice, Event, Limits, ListenerOptions, Pages, Protocol,
+    Received, Server, Stall,
 };
 use flatpath_driver::simulation::{Client, Faults, Network, each_seed};
 use flatpath_testkit::{Driver, stretched, until_true};
@@ -63,12 +63,6 @@ impl Protocol for Keeper {
     type Session = Session;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "keeper"
-    }
-
-    fn thread_state(&self) {}
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             region: Some(RegionConfig {
@@ -77,7 +71,7 @@ impl Protocol for Keeper {
                 reserve_pages: 0,
                 ..RegionConfig::default()
             }),
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("keeper")
         }
     }
 
@@ -112,14 +106,16 @@ impl Protocol for Keeper {
         }
     }
 
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        context.receive_into(Pages::Common);
-    }
-
-    /// Those with even names are ended at once.
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if context.session.name.is_multiple_of(2) {
-            context.abort();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Woken => context.receive_into(Pages::Common),
+            // Those with even names are ended at once.
+            Event::Draining => {
+                if context.session.name.is_multiple_of(2) {
+                    context.abort();
+                }
+            }
+            other => other.by_default(context),
         }
     }
 }

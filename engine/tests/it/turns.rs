@@ -18,12 +18,6 @@ impl Protocol for Answers {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "answers"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         context.write(input).expect("room");
         context.phase(Phase::Idle);

@@ -14,12 +14,6 @@ impl Protocol for Insatiable {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "insatiable"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, _: &mut Context<'_, Self>, _: &[u8]) -> Received {
         Received::NeedMore { consumed: 0 }
     }

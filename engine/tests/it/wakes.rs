@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::lines::cut;
+use flatpath::access_log::LogEnd;
 use flatpath::simulation::{Conditions, SimulatedServer};
 use flatpath::{
-    ConnectionHandle, Context, DriverChoice, Limits, Phase, Protocol, Received, Server,
+    ConnectionHandle, Context, DriverChoice, Event, Limits, Phase, Protocol, Received, Server,
 };
 use flatpath_driver::simulation::{Client, Faults, Random, each_seed};
 use flatpath_testkit::{Driver, patience, until_true};
@@ -56,12 +57,6 @@ impl Protocol for Post {
     type Session = Option<Arc<Mailbox>>;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "post"
-    }
-
-    fn thread_state(&self) {}
-
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         if context.session.is_none() {
             let mailbox = Arc::new(Mailbox::default());
@@ -73,15 +68,20 @@ impl Protocol for Post {
         Received::Consumed
     }
 
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        let mailbox = context.session.as_ref().expect("it has given its handle");
-        mailbox.calls.fetch_add(1, Ordering::Relaxed);
-        for line in mailbox.lines.lock().expect("whole").drain(..) {
-            context.io.write(&[line]).expect("room");
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Woken => {
+                let mailbox = context.session.as_ref().expect("it has given its handle");
+                mailbox.calls.fetch_add(1, Ordering::Relaxed);
+                for line in mailbox.lines.lock().expect("whole").drain(..) {
+                    context.io.write(&[line]).expect("room");
+                }
+            }
+            other => other.by_default(context),
         }
     }
 
-    fn closed(&self, (): &mut (), _: &mut Option<Arc<Mailbox>>) {
+    fn closed(&self, (): &mut (), _: &mut Option<Arc<Mailbox>>, _: Option<LogEnd<'_>>) {
         self.1.fetch_add(1, Ordering::Relaxed);
     }
 }

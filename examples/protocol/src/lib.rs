@@ -82,17 +82,11 @@ impl Protocol for Sums {
     type Session = Session;
     type Job = Block;
 
-    fn name(&self) -> &'static str {
-        "sums"
-    }
-
-    fn thread_state(&self) {}
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             region: Some(RegionConfig::default()),
             first_pages: Pages::Listener,
-            ..ListenerOptions::default()
+            ..ListenerOptions::named("sums")
         }
     }
 

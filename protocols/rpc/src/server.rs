@@ -26,10 +26,12 @@ mod here;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use flatpath::access_log::LogEnd;
 use flatpath::descriptors::DescriptorBudget;
 use flatpath::memory::RegionConfig;
 use flatpath::{
-    Context, Job, ListenerOptions, Pages, Phase, Protocol, Received, Stall, TlsVersion, WorkerScope,
+    Context, Event, Job, ListenerOptions, Pages, PerThread, Phase, Protocol, Received, Stall,
+    TlsVersion, WorkerScope,
 };
 
 use crate::datagrams::RpcDatagrams;
@@ -119,11 +121,20 @@ pub struct RpcSession {
 }
 
 /// What a network thread keeps: what replies are built with here, between two, and what it counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[doc(hidden)]
 pub struct RpcThread {
     reply: Reply,
     counts: ThreadCounts,
+}
+
+impl<S: Programs> PerThread<Rpc<S>> for RpcThread {
+    fn new(rpc: &Rpc<S>) -> RpcThread {
+        RpcThread {
+            reply: Reply::default(),
+            counts: rpc.counts.enter(rpc.programs.reply_classes()),
+        }
+    }
 }
 
 /// What became of a record.
@@ -363,16 +374,13 @@ impl<S: Programs> Protocol for Rpc<S> {
     type Session = RpcSession;
     type Job = RpcJob;
 
-    fn name(&self) -> &'static str {
-        self.programs.name()
-    }
-
     fn starts(&self, descriptors: &DescriptorBudget, _network_threads: usize) {
         self.programs.starts(descriptors);
     }
 
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
+            name: self.programs.name(),
             region: Some(RegionConfig {
                 pages: PAGES_PER_LISTENER,
                 page_bytes: self.page_bytes,
@@ -384,13 +392,6 @@ impl<S: Programs> Protocol for Rpc<S> {
             // RFC 9289 section 5.
             tls_oldest: TlsVersion::V1_3,
             ..ListenerOptions::default()
-        }
-    }
-
-    fn thread_state(&self) -> RpcThread {
-        RpcThread {
-            counts: self.counts.enter(self.programs.reply_classes()),
-            ..RpcThread::default()
         }
     }
 
@@ -463,12 +464,30 @@ impl<S: Programs> Protocol for Rpc<S> {
         }
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
-        let replied = context.jobs_out() == 0 && context.queued_bytes() == 0;
-        if let Some(origin) = context.session.origin.as_ref().filter(|_| replied) {
-            origin.mark_answered();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => {
+                let replied = context.jobs_out() == 0 && context.queued_bytes() == 0;
+                if let Some(origin) = context.session.origin.as_ref().filter(|_| replied) {
+                    origin.mark_answered();
+                }
+                Self::end(context);
+            }
+            Event::Expired(phase) => {
+                context.session.idle_periods += 1;
+                if phase == Phase::Idle && context.session.idle_periods < IDLE_PERIODS_MAX {
+                    context.restart_phase(Phase::Idle);
+                } else {
+                    Self::end(context);
+                }
+            }
+            Event::Draining => Self::end(context),
+            Event::Abandoned => {
+                context.session.assembly = Assembly::default();
+                context.session.ending = true;
+            }
+            other => other.by_default(context),
         }
-        Self::end(context);
     }
 
     fn run(&self, job: &mut RpcJob, scope: &mut WorkerScope<'_>) {
@@ -505,25 +524,7 @@ impl<S: Programs> Protocol for Rpc<S> {
         job.reset();
     }
 
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        context.session.idle_periods += 1;
-        if phase == Phase::Idle && context.session.idle_periods < IDLE_PERIODS_MAX {
-            context.restart_phase(Phase::Idle);
-        } else {
-            Self::end(context);
-        }
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        Self::end(context);
-    }
-
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        context.session.assembly = Assembly::default();
-        context.session.ending = true;
-    }
-
-    fn closed(&self, _: &mut RpcThread, session: &mut RpcSession) {
+    fn closed(&self, _: &mut RpcThread, session: &mut RpcSession, _: Option<LogEnd<'_>>) {
         if let Some(origin) = &session.origin {
             origin.close();
         }

@@ -1,8 +1,11 @@
 //! A socket on a connection of its own: the engine's protocol after the handshake of HTTP/1.1.
 
 use bytes::Bytes;
+use flatpath::access_log::LogEnd;
 use flatpath::memory::PoolHandle;
-use flatpath::{Context, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard};
+use flatpath::{
+    Context, Event, ListenerOptions, NoRoom, Phase, Protocol, Stall, WorkerScope, discard,
+};
 
 use crate::close::{Close, code};
 use crate::conversation::{self, Link, Rules};
@@ -111,24 +114,10 @@ impl Protocol for Sockets {
     type Session = Session;
     type Job = Work;
 
-    fn name(&self) -> &'static str {
-        "websocket"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
             refusal: Bytes::from_static(&REFUSAL),
-            ..ListenerOptions::default()
-        }
-    }
-
-    fn thread_state(&self) {}
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let connected = with(context, |open, link| self.rules.connected(open, link));
-        if connected.is_none() {
-            // A listener of its own has no handshake.
-            context.abort();
+            ..ListenerOptions::named("websocket")
         }
     }
 
@@ -137,8 +126,33 @@ impl Protocol for Sockets {
         received.unwrap_or(flatpath::Received::NeedMore { consumed: 0 })
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, _: &[u8]) {
-        with(context, |open, link| conversation::input_ended(open, link));
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        let happened = with(context, |open, link| match event {
+            Event::Connected => self.rules.connected(open, link),
+            Event::InputEnded(_) => conversation::input_ended(open, link),
+            // What waits may be all that came: no input brings another call.
+            Event::OutputLow => conversation::go_on(open, link, false),
+            Event::Woken => conversation::settle(open, link, false),
+            Event::Draining => conversation::draining(open, link),
+            Event::Expired(_) if link.is_evicted() && !open.said_close => {
+                let close = Close::new(code::TRY_AGAIN_LATER, "");
+                // Without memory for it the client learns nothing.
+                let _ = open.socket.last_words(&mut link.io, &close);
+                open.socket.end(close);
+                link.io.close_after_output();
+            }
+            Event::Expired(phase) => conversation::expired(open, link, phase),
+            Event::Abandoned => {
+                open.decoder.abandon();
+                open.take_waiting();
+                open.socket.end(Close::new(code::TRY_AGAIN_LATER, ""));
+            }
+            other => other.by_default(link),
+        });
+        if happened.is_none() {
+            // A listener of its own has no handshake.
+            context.abort();
+        }
     }
 
     fn run(&self, work: &mut Work, _: &mut WorkerScope<'_>) {
@@ -166,47 +180,7 @@ impl Protocol for Sockets {
         }
     }
 
-    fn drained(&self, context: &mut Context<'_, Self>) {
-        // What waits may be all that came: no input brings another call.
-        with(context, |open, link| conversation::go_on(open, link, false));
-    }
-
-    fn notified(&self, context: &mut Context<'_, Self>) {
-        with(context, |open, link| {
-            conversation::settle(open, link, false);
-        });
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        with(context, |open, link| conversation::draining(open, link));
-    }
-
-    fn expired(&self, context: &mut Context<'_, Self>, phase: Phase) {
-        let expired = with(context, |open, link| {
-            if link.is_evicted() && !open.said_close {
-                let close = Close::new(code::TRY_AGAIN_LATER, "");
-                // Without memory for it the client learns nothing.
-                let _ = open.socket.last_words(&mut link.io, &close);
-                open.socket.end(close);
-                link.io.close_after_output();
-            } else {
-                conversation::expired(open, link, phase);
-            }
-        });
-        if expired.is_none() {
-            context.close_after_output();
-        }
-    }
-
-    fn abandoned(&self, context: &mut Context<'_, Self>) {
-        if let Some(open) = &mut context.session.0 {
-            open.decoder.abandon();
-            open.take_waiting();
-            open.socket.end(Close::new(code::TRY_AGAIN_LATER, ""));
-        }
-    }
-
-    fn closed(&self, (): &mut (), session: &mut Session) {
+    fn closed(&self, (): &mut (), session: &mut Session, _: Option<LogEnd<'_>>) {
         if let Some(open) = session.0.take() {
             end(open);
         }

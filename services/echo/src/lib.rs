@@ -21,7 +21,7 @@
 #![forbid(unsafe_code)]
 
 use flatpath::limits::OUTPUT_BYTES_HIGH;
-use flatpath::{Context, NoRoom, Phase, Protocol, Received, Stall};
+use flatpath::{Context, Event, ListenerOptions, NoRoom, Phase, Protocol, Received, Stall};
 
 /// The service. It has no settings.
 ///
@@ -38,11 +38,9 @@ impl Protocol for Echo {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "echo"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("echo")
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         // Each arrival counts as life, however small: there is no head to finish.
@@ -64,17 +62,17 @@ impl Protocol for Echo {
         Received::Consumed
     }
 
-    fn input_ended(&self, context: &mut Context<'_, Self>, left: &[u8]) {
-        match context.write(left) {
-            Ok(()) => context.close_after_output(),
-            // A clean end would say that this was all.
-            Err(NoRoom) => context.abort(),
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(left) => match context.write(left) {
+                Ok(()) => context.close_after_output(),
+                // A clean end would say that this was all.
+                Err(NoRoom) => context.abort(),
+            },
+            // The client may be sending at this moment: a plain close would reset the connection,
+            // and with it what is on its way to the client.
+            Event::Draining => context.close_lingering(),
+            other => other.by_default(context),
         }
-    }
-
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        // The client may be sending at this moment: a plain close would reset the connection, and
-        // with it what is on its way to the client.
-        context.close_lingering();
     }
 }

@@ -10,9 +10,11 @@
 
 use std::sync::Arc;
 
+use flatpath::access_log::LogEnd;
 use flatpath::descriptors::DescriptorBudget;
-use flatpath::memory::Region;
-use flatpath::{Context, ListenerOptions, Pages, Phase, Protocol, Received, ServiceSocket, Stall};
+use flatpath::{
+    Context, Event, ListenerOptions, Pages, Phase, Protocol, Received, Stall, ThreadEvent,
+};
 use flatpath_messages::framing::Part;
 
 use crate::consumer::Consumer;
@@ -142,6 +144,23 @@ impl Ingest {
         context.draining() && self.0.is_handed_over() && !context.session.has_consumer()
     }
 
+    fn drain(&self, context: &mut Context<'_, Self>) {
+        if self.0.is_handed_over() {
+            // It reads the end of this side, and comes again. What it has sent by then is taken.
+            if self.is_forsaken(context) && context.session.message.is_some() {
+                context.abort();
+            } else {
+                // False: it ends already.
+                let _ = context.end_output();
+            }
+            return;
+        }
+        // A message that has begun is taken to its end.
+        if context.session.is_between_messages() {
+            context.close_lingering();
+        }
+    }
+
     /// Reserves room for the message, and delivers it when it is whole. False: it has to wait.
     fn deliver(&self, context: &mut Context<'_, Self>) -> bool {
         let session = &mut *context.session;
@@ -223,17 +242,9 @@ impl Protocol for Ingest {
     type Session = Session;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "ingest"
-    }
-
     fn starts(&self, descriptors: &DescriptorBudget, network_threads: usize) {
         let _ = self.0.descriptors.set(descriptors.clone());
         let _ = self.0.accepting.set(network_threads);
-    }
-
-    fn service_sockets(&self) -> Vec<ServiceSocket> {
-        self.0.socket.get().into_iter().cloned().collect()
     }
 
     fn options(&self) -> ListenerOptions {
@@ -242,16 +253,22 @@ impl Protocol for Ingest {
             first_pages: Pages::Shared,
             retains_all: true,
             pages_max: Some(PAGES_MAX),
-            ..ListenerOptions::default()
+            service_sockets: self.0.socket.get().into_iter().cloned().collect(),
+            ..ListenerOptions::named("ingest")
         }
     }
 
-    fn thread_state(&self) -> ThreadState {
-        ThreadState::default()
-    }
-
-    fn region_made(&self, _thread: usize, region: &Region) {
-        self.0.add_region(region);
+    fn thread_event(&self, thread: &mut ThreadState, event: ThreadEvent<'_>) {
+        match event {
+            ThreadEvent::RegionMade { region, .. } => self.0.add_region(region),
+            ThreadEvent::TurnEnded => {
+                for consumer in thread.served.drain(..) {
+                    consumer.announce();
+                    consumer.collect();
+                }
+            }
+            _ => {}
+        }
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
@@ -260,31 +277,14 @@ impl Protocol for Ingest {
         received
     }
 
-    fn turn_ended(&self, thread: &mut ThreadState) {
-        for consumer in thread.served.drain(..) {
-            consumer.announce();
-            consumer.collect();
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => self.drain(context),
+            other => other.by_default(context),
         }
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if self.0.is_handed_over() {
-            // It reads the end of this side, and comes again. What it has sent by then is taken.
-            if self.is_forsaken(context) && context.session.message.is_some() {
-                context.abort();
-            } else {
-                // False: it ends already.
-                let _ = context.end_output();
-            }
-            return;
-        }
-        // A message that has begun is taken to its end.
-        if context.session.is_between_messages() {
-            context.close_lingering();
-        }
-    }
-
-    fn closed(&self, _thread: &mut ThreadState, session: &mut Session) {
+    fn closed(&self, _: &mut ThreadState, session: &mut Session, _: Option<LogEnd<'_>>) {
         if session.leave(&self.0.consumers) {
             self.0.statistics.messages_cut_off.add(1);
         }

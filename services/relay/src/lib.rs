@@ -53,8 +53,9 @@ mod statistics;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use flatpath::access_log::LogEnd;
 use flatpath::lock::{Guard, Lock};
-use flatpath::{Context, ListenerOptions, Phase, Protocol, Received, Spread};
+use flatpath::{Context, Event, ListenerOptions, Phase, Protocol, Received, Spread};
 
 use crate::handshake::{Front, Handshake, front};
 use crate::meeting::{Arrival, ClientHandle, Meetings, Partner, Refusal};
@@ -210,53 +211,8 @@ impl Relay {
         };
         self.meetings().leave(&client);
     }
-}
 
-impl Protocol for Relay {
-    type ThreadState = ();
-    type Session = Session;
-    type Job = ();
-
-    fn name(&self) -> &'static str {
-        "relay"
-    }
-
-    fn options(&self) -> ListenerOptions {
-        ListenerOptions {
-            spread: Spread::OneThread,
-            ..ListenerOptions::default()
-        }
-    }
-
-    fn thread_state(&self) {}
-
-    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
-        match &context.session.0 {
-            State::New => match front(input) {
-                Front::Unfinished => Received::NeedMore { consumed: 0 },
-                Front::Bad => {
-                    self.dismiss(context, &self.statistics.bad, b"bad handshake\n");
-                    Received::Consumed
-                }
-                Front::Good(handshake, length) => {
-                    let has_more = input.len() > length;
-                    self.arrived(context, handshake, has_more);
-                    Received::NeedMore { consumed: length }
-                }
-            },
-            State::Waiting(_) if !input.is_empty() => {
-                self.dismiss(context, &self.statistics.impatient, IMPATIENT);
-                Received::Consumed
-            }
-            // Bytes of a client that has met its partner go along when the two are spliced.
-            State::Waiting(_) | State::Met(..) | State::Spliced(_) => {
-                Received::NeedMore { consumed: 0 }
-            }
-            State::Over => Received::Consumed,
-        }
-    }
-
-    fn input_ended(&self, context: &mut Context<'_, Self>, _left: &[u8]) {
+    fn input_ended(&self, context: &mut Context<'_, Self>) {
         if let State::Waiting(_) = context.session.0 {
             Statistics::add(&self.statistics.unmatched);
         }
@@ -297,7 +253,7 @@ impl Protocol for Relay {
         }
     }
 
-    fn notified(&self, context: &mut Context<'_, Self>) {
+    fn woken(&self, context: &mut Context<'_, Self>) {
         let State::Waiting(client) = &context.session.0 else {
             return;
         };
@@ -327,16 +283,64 @@ impl Protocol for Relay {
         }
         context.close_after_output();
     }
+}
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        // Pairs stay until they end or the drain does.
-        if !matches!(context.session.0, State::Spliced(_) | State::Met(..)) {
-            self.leave(context.session);
-            context.close_after_output();
+impl Protocol for Relay {
+    type ThreadState = ();
+    type Session = Session;
+    type Job = ();
+
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions {
+            spread: Spread::OneThread,
+            ..ListenerOptions::named("relay")
         }
     }
 
-    fn closed(&self, _: &mut (), session: &mut Session) {
+    fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
+        match &context.session.0 {
+            State::New => match front(input) {
+                Front::Unfinished => Received::NeedMore { consumed: 0 },
+                Front::Bad => {
+                    self.dismiss(context, &self.statistics.bad, b"bad handshake\n");
+                    Received::Consumed
+                }
+                Front::Good(handshake, length) => {
+                    let has_more = input.len() > length;
+                    self.arrived(context, handshake, has_more);
+                    Received::NeedMore { consumed: length }
+                }
+            },
+            State::Waiting(_) if !input.is_empty() => {
+                self.dismiss(context, &self.statistics.impatient, IMPATIENT);
+                Received::Consumed
+            }
+            // Bytes of a client that has met its partner go along when the two are spliced.
+            State::Waiting(_) | State::Met(..) | State::Spliced(_) => {
+                Received::NeedMore { consumed: 0 }
+            }
+            State::Over => Received::Consumed,
+        }
+    }
+
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::InputEnded(_) => self.input_ended(context),
+            Event::Spliced => self.spliced(context),
+            Event::SpliceRefused => self.splice_refused(context),
+            Event::Woken => self.woken(context),
+            Event::Expired(phase) => self.expired(context, phase),
+            // Pairs stay until they end or the drain does.
+            Event::Draining if matches!(context.session.0, State::Spliced(_) | State::Met(..)) => {}
+            Event::Draining => {
+                self.leave(context.session);
+                context.close_after_output();
+            }
+            other => other.by_default(context),
+        }
+    }
+
+    fn closed(&self, _: &mut (), session: &mut Session, _: Option<LogEnd<'_>>) {
         if let State::Waiting(_) = session.0 {
             Statistics::add(&self.statistics.unmatched);
         }

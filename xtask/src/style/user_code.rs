@@ -61,6 +61,8 @@ const DROPPING: &[&[&str]] = &[
 /// Calls of a program's code, by the file that they stand in.
 const CALLS: &[(&str, &[&str])] = &[
     ("engine/src/listener.rs", &["protocol", "."]),
+    ("engine/src/listener.rs", &["options_of", "("]),
+    ("engine/src/listener.rs", &["ThreadState", ":", ":", "new"]),
     ("engine/src/access_log.rs", &["output", ".", "write"]),
     ("engine/src/access_log.rs", &["sink", ".", "dropped"]),
     ("engine/src/access_log.rs", &["sink", ".", "open"]),

@@ -4,7 +4,7 @@
 //! received → read: head ─► inline service ────────────────────► write: queue
 //!                    └─► (body) ─► job ─► worker: head, chunk ─► write: in order
 //!                                   ▲                                │ the next chunk
-//!                                   └── drained ◄── room in output ◄─┘
+//!                                   └─ OutputLow ◄─ room in output ◄─┘
 //! ```
 //!
 //! Replies go out in the order of their requests. An inline service is asked only when no reply is
@@ -15,8 +15,7 @@
 
 use bytes::Bytes;
 use flatpath::access_log::LogEnd;
-use flatpath::memory::Piped;
-use flatpath::{Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
+use flatpath::{Event, Job, ListenerOptions, Phase, Protocol, Received, Stall, WorkerScope};
 
 use crate::connection::client::{Client, Known};
 use crate::connection::exchange::Exchange;
@@ -40,12 +39,9 @@ impl<S: Service> Protocol for Http<S> {
     type Session = Session<S>;
     type Job = Exchange;
 
-    fn name(&self) -> &'static str {
-        "http"
-    }
-
     fn options(&self) -> ListenerOptions {
         ListenerOptions {
+            name: "http",
             // RFC 9112 section 9: the client speaks first, and many connections carry one request.
             defer_accept: true,
             region: self.service.region(),
@@ -57,10 +53,6 @@ impl<S: Service> Protocol for Http<S> {
             refusal_reasons: &fault::REASONS,
             ..ListenerOptions::default()
         }
-    }
-
-    fn thread_state(&self) -> ThreadState<S> {
-        ThreadState::new(&self.service)
     }
 
     fn received(&self, connection: &mut Connection<'_, S>, input: &[u8]) -> Received {
@@ -121,55 +113,28 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
-    fn received_piped(&self, connection: &mut Connection<'_, S>, piped: Piped) -> Option<Stall> {
-        upload::take_piped(connection, piped);
-        conclude(connection);
-        Some(Stall::Body)
-    }
-
-    fn connected(&self, connection: &mut Connection<'_, S>) {
-        if connection.io.access_log().is_some() {
-            let io = &connection.io;
-            let trusts_proxies = connection.protocol.proxies.is_some();
-            connection.session.known = Some(Box::new(Known {
-                client: trusts_proxies.then(|| Client::of(io)),
-                records: Some(Records::new(io)),
-                watched: None,
-            }));
-        }
-    }
-
-    /// What was agreed on is spoken (RFC 7301 section 3.2): a client that has chosen HTTP/2 and
-    /// begins with anything but its preface is disconnected. `read::take_other` has the other way.
-    #[cfg(feature = "http2")]
-    fn secured(&self, connection: &mut Connection<'_, S>) {
-        if read::agreed_on(connection) == Some(b"h2") {
-            connection.session.stage = Stage::Http2;
-        }
-    }
-
-    /// The client has said all that it will say. What it did not finish is never served.
-    fn input_ended(&self, connection: &mut Connection<'_, S>, _left: &[u8]) {
-        match connection.session.stage {
-            Stage::Closed | Stage::Switched => return,
+    fn event(&self, connection: &mut Connection<'_, S>, event: Event<'_>) {
+        match event {
             #[cfg(feature = "http2")]
-            Stage::Http2 => return crate::h2::close(connection),
-            Stage::Head | Stage::Body | Stage::Over => {}
-        }
-        connection.session.stage = Stage::Over;
-        connection.session.has_ended = true;
-        if let Some(watched) = connection
-            .session
-            .known
-            .as_ref()
-            .and_then(|it| it.watched.as_ref())
-        {
-            watched.is_gone();
-        }
-        upload::abandon(connection);
-        upload::drop_pending_body(connection);
-        if !give_up(connection) && connection.session.owed() == 0 {
-            write::close(connection);
+            Event::Secured => self.secured(connection),
+            Event::Connected => self.connected(connection),
+            Event::Piped(piped) => {
+                upload::take_piped(connection, piped);
+                conclude(connection);
+                connection.stall(Stall::Body);
+            }
+            Event::InputEnded(_) => self.input_ended(connection),
+            Event::OutputLow => self.output_low(connection),
+            Event::Woken => self.woken(connection),
+            Event::Expired(phase) => self.expired(connection, phase),
+            Event::Draining => self.draining(connection),
+            Event::MemoryShort => {
+                #[cfg(feature = "http2")]
+                crate::h2::pressed(connection);
+                upload::pressed(connection);
+            }
+            Event::Abandoned => self.abandoned(connection),
+            other => other.by_default(connection),
         }
     }
 
@@ -223,8 +188,71 @@ impl<S: Service> Protocol for Http<S> {
         job.reset();
     }
 
+    fn closed(
+        &self,
+        thread: &mut ThreadState<S>,
+        session: &mut Session<S>,
+        log: Option<LogEnd<'_>>,
+    ) {
+        if let Some(log) = log {
+            log_rest(session, log);
+        }
+        session.due = Due::Nothing;
+        if let Some(pending_body) = session.pending_body.take() {
+            thread.recycle_pending_body(pending_body);
+        }
+    }
+}
+
+impl<S: Service> Http<S> {
+    fn connected(&self, connection: &mut Connection<'_, S>) {
+        if connection.io.access_log().is_some() {
+            let io = &connection.io;
+            let trusts_proxies = connection.protocol.proxies.is_some();
+            connection.session.known = Some(Box::new(Known {
+                client: trusts_proxies.then(|| Client::of(io)),
+                records: Some(Records::new(io)),
+                watched: None,
+            }));
+        }
+    }
+
+    /// What was agreed on is spoken (RFC 7301 section 3.2): a client that has chosen HTTP/2 and
+    /// begins with anything but its preface is disconnected. `read::take_other` has the other way.
+    #[cfg(feature = "http2")]
+    fn secured(&self, connection: &mut Connection<'_, S>) {
+        if read::agreed_on(connection) == Some(b"h2") {
+            connection.session.stage = Stage::Http2;
+        }
+    }
+
+    /// The client has said all that it will say. What it did not finish is never served.
+    fn input_ended(&self, connection: &mut Connection<'_, S>) {
+        match connection.session.stage {
+            Stage::Closed | Stage::Switched => return,
+            #[cfg(feature = "http2")]
+            Stage::Http2 => return crate::h2::close(connection),
+            Stage::Head | Stage::Body | Stage::Over => {}
+        }
+        connection.session.stage = Stage::Over;
+        connection.session.has_ended = true;
+        if let Some(watched) = connection
+            .session
+            .known
+            .as_ref()
+            .and_then(|it| it.watched.as_ref())
+        {
+            watched.is_gone();
+        }
+        upload::abandon(connection);
+        upload::drop_pending_body(connection);
+        if !give_up(connection) && connection.session.owed() == 0 {
+            write::close(connection);
+        }
+    }
+
     /// The output has room: the stream continues.
-    fn drained(&self, connection: &mut Connection<'_, S>) {
+    fn output_low(&self, connection: &mut Connection<'_, S>) {
         if connection.session.is_logged() {
             log(connection).write_done();
         }
@@ -234,12 +262,12 @@ impl<S: Service> Protocol for Http<S> {
             }
             defer::dispatch(connection, job);
         }
-        self.notified(connection);
+        self.woken(connection);
     }
 
     /// There is more of a body that is fed from elsewhere, or room for it, or a response that was
     /// made elsewhere.
-    fn notified(&self, connection: &mut Connection<'_, S>) {
+    fn woken(&self, connection: &mut Connection<'_, S>) {
         let has_begun = defer::resume(connection);
         match &connection.session.due {
             Due::Fed(_) => {
@@ -290,12 +318,6 @@ impl<S: Service> Protocol for Http<S> {
         }
     }
 
-    fn pressed(&self, connection: &mut Connection<'_, S>) {
-        #[cfg(feature = "http2")]
-        crate::h2::pressed(connection);
-        upload::pressed(connection);
-    }
-
     /// The engine ends the connection, and says why.
     fn abandoned(&self, connection: &mut Connection<'_, S>) {
         #[cfg(feature = "http2")]
@@ -313,22 +335,15 @@ impl<S: Service> Protocol for Http<S> {
         }
         connection.session.stage = Stage::Closed;
     }
+}
 
-    fn log_rest(&self, session: &mut Session<S>, log: LogEnd<'_>) {
-        #[cfg(feature = "http2")]
-        if session.stage == Stage::Http2 {
-            return crate::h2::log_rest(session, log);
-        }
-        if let Some(records) = session.records() {
-            records.log_rest(log);
-        }
+fn log_rest<S: Service>(session: &mut Session<S>, log: LogEnd<'_>) {
+    #[cfg(feature = "http2")]
+    if session.stage == Stage::Http2 {
+        return crate::h2::log_rest(session, log);
     }
-
-    fn closed(&self, thread: &mut ThreadState<S>, session: &mut Session<S>) {
-        session.due = Due::Nothing;
-        if let Some(pending_body) = session.pending_body.take() {
-            thread.recycle_pending_body(pending_body);
-        }
+    if let Some(records) = session.records() {
+        records.log_rest(log);
     }
 }
 

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use flatpath::{Context, Job, Stall, Subnet, Ticket};
+use flatpath::{Context, Job, PerThread, Stall, Subnet, Ticket};
 
 use crate::connection::client::{ForwardedHeader, Known, Proxies};
 pub(crate) use crate::connection::due::Due;
@@ -228,8 +228,9 @@ pub struct ThreadState<S: Service> {
     pub(crate) h2: Http2Scratch,
 }
 
-impl<S: Service> ThreadState<S> {
-    pub(crate) fn new(service: &S) -> Self {
+impl<S: Service> PerThread<Http<S>> for ThreadState<S> {
+    fn new(http: &Http<S>) -> Self {
+        let service = &http.service;
         Self {
             service: service.thread_state(),
             scratch: Vec::new(),
@@ -244,7 +245,9 @@ impl<S: Service> ThreadState<S> {
             h2: Http2Scratch::default(),
         }
     }
+}
 
+impl<S: Service> ThreadState<S> {
     /// Drops a request whose body was arriving, and keeps what can be used again.
     pub(crate) fn recycle_pending_body(&mut self, mut pending_body: Box<PendingBody>) {
         pending_body.clear();

@@ -45,8 +45,8 @@ impl fmt::Debug for Upgrade {
 /// handler: once it is sent, the connection is the successor's. More headers may be added to it.
 ///
 /// Bytes that the client sends after its request belong to the new protocol. A drain does not
-/// prevent the upgrade: the engine calls the successor's
-/// [`Protocol::draining`](flatpath::Protocol::draining) at once. If the client has closed its
+/// prevent the upgrade: the successor gets
+/// [`Event::Draining`](flatpath::Event::Draining) at once. If the client has closed its
 /// sending side by then, it gets a 400, and the connection ends. A 101 for a request that did not
 /// ask for it becomes a 500.
 ///
@@ -66,12 +66,6 @@ impl fmt::Debug for Upgrade {
 ///     type ThreadState = ();
 ///     type Session = ();
 ///     type Job = ();
-///
-///     fn name(&self) -> &'static str {
-///         "echo"
-///     }
-///
-///     fn thread_state(&self) {}
 ///
 ///     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
 ///         if context.write(input).is_err() {

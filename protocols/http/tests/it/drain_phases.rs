@@ -5,7 +5,7 @@
 //! case the request is answered. For the server that hands over, a hand-over is this drain.
 
 use bytes::Bytes;
-use flatpath::{Context, Phase, Protocol, Received, Successor};
+use flatpath::{Context, Event, ListenerOptions, Phase, Protocol, Received, Successor};
 use flatpath_http::{Http, Request, Router, routing, upgrade};
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
@@ -25,11 +25,9 @@ impl Protocol for Shout {
     type Session = bool;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "shout"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("shout")
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         *context.session = !input.ends_with(b"\n");
@@ -41,9 +39,14 @@ impl Protocol for Shout {
         Received::Consumed
     }
 
-    fn draining(&self, context: &mut Context<'_, Self>) {
-        if !*context.session {
-            context.restart_phase(Phase::Idle);
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Draining => {
+                if !*context.session {
+                    context.restart_phase(Phase::Idle);
+                }
+            }
+            other => other.by_default(context),
         }
     }
 }

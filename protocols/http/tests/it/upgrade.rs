@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use flatpath::{Context, DriverChoice, Protocol, Received, Server, Successor};
+use flatpath::{
+    Context, DriverChoice, Event, ListenerOptions, Protocol, Received, Server, Successor,
+};
 use flatpath_http::{Body, Head, Http, Request, Response, Route, http::StatusCode, upgrade};
 use flatpath_test::{Conditions, TestServer, each_seed};
 
@@ -17,15 +19,18 @@ impl Protocol for Shout {
     type Session = String;
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "shout"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("shout")
     }
 
-    fn thread_state(&self) {}
-
-    fn connected(&self, context: &mut Context<'_, Self>) {
-        let path = std::mem::take(context.session);
-        context.write(path.as_bytes()).expect("room");
+    fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
+        match event {
+            Event::Connected => {
+                let path = std::mem::take(context.session);
+                context.write(path.as_bytes()).expect("room");
+            }
+            other => other.by_default(context),
+        }
     }
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use flatpath_admin::Admin;
 use flatpath_admin::flatpath::metrics::{Kind, Metric, read};
-use flatpath_admin::flatpath::{Context, DriverChoice, Protocol, Received, Server};
+use flatpath_admin::flatpath::{
+    Context, DriverChoice, ListenerOptions, Protocol, Received, Server,
+};
 use flatpath_testkit::{drivers_here, until};
 use serde_json::Value;
 
@@ -23,11 +25,9 @@ impl Protocol for Blocks {
     type Session = ();
     type Job = ();
 
-    fn name(&self) -> &'static str {
-        "blocks"
+    fn options(&self) -> ListenerOptions {
+        ListenerOptions::named("blocks")
     }
-
-    fn thread_state(&self) {}
 
     fn received(&self, context: &mut Context<'_, Self>, _: &[u8]) -> Received {
         until("the test to let go", || {
