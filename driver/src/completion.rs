@@ -64,6 +64,24 @@ pub enum Outcome {
     Failed(Errno),
 }
 
+impl Outcome {
+    /// What a recv_into comes to, which has read into its buffer without waiting: where nothing was
+    /// there the buffer comes back as it was; at the end of the stream and on failure it is
+    /// dropped.
+    #[inline]
+    pub(crate) fn of_recv_into(mut buffer: Buffer, read: Result<usize, Errno>) -> Outcome {
+        match read {
+            Ok(0) => Outcome::EndOfStream,
+            Ok(bytes) => {
+                buffer.advance(bytes);
+                Outcome::ReceivedInto(buffer)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Outcome::ReceivedInto(buffer),
+            Err(errno) => Outcome::Failed(errno),
+        }
+    }
+}
+
 /// A datagram that was received.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_structs, reason = "the caller owns what is in it")]

@@ -41,6 +41,12 @@ pub(crate) fn room_in_page(page_bytes: u32) -> usize {
     page_bytes - DATAGRAM_HEAD_BYTES
 }
 
+/// Whether the page that a datagram was received into goes to the caller. One that comes from no
+/// internet address is dropped, and one without bytes needs none.
+pub(crate) fn needs_page(envelope: Option<&Envelope>, bytes: usize) -> bool {
+    envelope.is_some() && bytes > 0
+}
+
 /// Datagrams that a simulated socket holds until a test takes them; more are refused.
 pub(crate) const SIMULATED_SENT_MAX: usize = 100_000;
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{IoSliceMut, ReadWriteFlags, preadv2};
 
-use crate::completion::Errno;
+use crate::completion::{Errno, Outcome};
 
 /// The largest count (eventfd(2)).
 const COUNT_MAX: u64 = u64::MAX - 1;
@@ -124,6 +124,16 @@ impl Eventfd {
                     count => Ok(count),
                 }
             }
+        }
+    }
+
+    /// What a poll completes with when the eventfd may have been written to: `None` if another
+    /// read has taken it, or a signal came first. A failure ends the poll.
+    pub(crate) fn signalled(&self) -> Result<Option<Outcome>, Errno> {
+        match self.take() {
+            Ok(count) => Ok(Some(Outcome::Signalled(count))),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno),
         }
     }
 

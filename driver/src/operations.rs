@@ -1,5 +1,9 @@
 //! Operations under way, by the index that the kernel or a work list carries: a table of
-//! [`Slots`](flatpath_structures::slots) whose callers know which indices are taken.
+//! [`Slots`](flatpath_structures::slots) whose callers know which indices are taken; and which
+//! operation a caller means.
+//!
+//! Invariants
+//! - OP1: what an operation is on and its user_data tell it from every other (C1, C2).
 //!
 //! Cost: as there; entries do not move.
 
@@ -42,6 +46,26 @@ impl<T> Operations<T> {
     pub(crate) fn find(&self, mut is_meant: impl FnMut(&T) -> bool) -> Option<usize> {
         let (key, _) = self.0.iter().find(|(_, it)| is_meant(it))?;
         Some(key.index as usize)
+    }
+}
+
+/// An operation that is found by what it is on (OP1).
+pub(crate) trait UnderWay {
+    /// A listener, an eventfd, a socket of datagrams.
+    type On;
+    fn is_on(&self, on: &Self::On) -> bool;
+    fn user_data(&self) -> u64;
+}
+
+impl<T: UnderWay> Operations<T> {
+    /// Whether an operation is under way on this. O(n), so for what there are few of.
+    pub(crate) fn has_on(&self, on: &T::On) -> bool {
+        self.find(|it| it.is_on(on)).is_some()
+    }
+
+    /// The one that is to be cancelled; `None` when its final completion is out already. O(n).
+    pub(crate) fn meant(&self, on: &T::On, user_data: u64) -> Option<usize> {
+        self.find(|it| it.user_data() == user_data && it.is_on(on))
     }
 }
 

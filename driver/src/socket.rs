@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use flatpath_sys::tcp::Delivery;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use crate::lent::Lent;
 
@@ -299,6 +301,18 @@ impl Listener {
         }
         descriptor.as_raw_fd()
     }
+}
+
+/// Has the close that follows send RST: one system call.
+pub(crate) fn reset_at_close(socket: impl AsFd) {
+    // Fails only on what is no socket; then there is nothing to reset.
+    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+/// Ends the sending direction (FIN): one system call.
+pub(crate) fn end_writing(socket: impl AsFd) {
+    // ENOTCONN: the peer was faster, and the next receive reports it.
+    let _ = shutdown(socket, Shutdown::Write);
 }
 
 /// Sets the blocking mode of a socket: two system calls.

@@ -1,4 +1,7 @@
-//! The counters of a driver.
+//! The counters of a driver, and the rules by which every driver counts.
+
+use crate::completion::{Errno, Outcome};
+use crate::region::Region;
 
 /// Counters since the driver was made, and gauges where it is noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,4 +34,23 @@ pub struct DriverStatistics {
     pub pages_retained: u32,
     /// Gauge: sockets open.
     pub sockets: u32,
+}
+
+impl DriverStatistics {
+    /// Counts a completion that says that no page was free.
+    #[inline]
+    pub(crate) fn count_stall(&mut self, outcome: &Outcome) {
+        self.stalls += u64::from(matches!(outcome, Outcome::Failed(Errno::NOBUFS)));
+    }
+
+    /// The same with the gauge of the pages that are retained.
+    pub(crate) fn with_retained<'a>(
+        self,
+        regions: impl Iterator<Item = &'a Region>,
+    ) -> DriverStatistics {
+        DriverStatistics {
+            pages_retained: regions.map(Region::retained).sum(),
+            ..self
+        }
+    }
 }

@@ -34,9 +34,8 @@ impl Epoll {
         let descriptor = listener.prepare(&mut self.counters.system_calls);
         self.counters.accepts_armed += 1;
         self.counters.submissions += 1;
-        let other = |other: &Accepting| other.descriptor == descriptor;
         assert!(
-            self.listeners.find(other).is_none(),
+            !self.listeners.has_on(&descriptor),
             "C2: a second accept on listener {descriptor}"
         );
         let index = self.listeners.insert(Accepting {
@@ -134,11 +133,10 @@ impl Epoll {
     }
 
     pub(super) fn cancel_accept(&mut self, listener: &Listener, user_data: u64) {
-        let descriptor = listener.descriptor().map(|listener| listener.as_raw_fd());
-        let found = self.listeners.find(|accepting| {
-            Some(accepting.descriptor) == descriptor && accepting.user_data == user_data
-        });
-        if let Some(index) = found {
+        let Some(descriptor) = listener.descriptor() else {
+            return;
+        };
+        if let Some(index) = self.listeners.meant(&descriptor.as_raw_fd(), user_data) {
             let completion = self.fail_accept(index, Errno::CANCELED);
             self.unasked.push(completion);
         }

@@ -1,13 +1,9 @@
 //! Close, abort, shutdown_write and cancel: one system call each, at once; a cancel costs none.
 
-use std::time::Duration;
-
-use rustix::net::{Shutdown, shutdown, sockopt};
-
 use super::Epoll;
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::Operation;
-use crate::socket::Socket;
+use crate::socket::{Socket, end_writing, reset_at_close};
 
 impl Epoll {
     pub(super) fn start_close(&mut self, socket: Socket) {
@@ -26,8 +22,7 @@ impl Epoll {
 
     pub(super) fn start_abort(&mut self, socket: Socket) {
         if let Some(socket) = &self.entry_of(socket.raw()).socket {
-            // Fails only on what is no socket; then there is nothing to reset.
-            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+            reset_at_close(socket);
             self.counters.system_calls += 1;
         }
         self.start_close(socket);
@@ -42,8 +37,7 @@ impl Epoll {
         let Some(descriptor) = &entry.socket else {
             unreachable!("C4: {socket:?} is finished after its close")
         };
-        // ENOTCONN: the peer was faster, and the next receive reports it.
-        let _ = shutdown(descriptor, Shutdown::Write);
+        end_writing(descriptor);
         self.counters.system_calls += 1;
     }
 

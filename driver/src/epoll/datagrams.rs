@@ -20,7 +20,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::table::DatagramReceive;
 use super::{DATAGRAMS, Epoll, Work};
 use crate::completion::{Completion, Datagram, Errno, Outcome};
-use crate::datagram::{DatagramSocket, is_report, room_in_page};
+use crate::datagram::{DatagramSocket, is_report, needs_page, room_in_page};
 
 /// Calls that receive from one socket in one turn.
 const BATCHES_MAX: usize = 4;
@@ -33,9 +33,8 @@ impl Epoll {
         region_id: u16,
     ) {
         room_in_page(self.buffers[usize::from(region_id)].region().page_bytes());
-        let same = |other: &DatagramReceive| Arc::ptr_eq(&other.socket, &socket);
         assert!(
-            self.datagrams.find(same).is_none(),
+            !self.datagrams.has_on(&socket),
             "C2: a second receive on {socket:?}"
         );
         let index = self.datagrams.insert(DatagramReceive {
@@ -105,8 +104,9 @@ impl Epoll {
         }
         if count == 0 {
             if is_first {
-                self.counters.stalls += 1;
-                completions.push(self.end_datagrams(index, Errno::NOBUFS));
+                let completion = self.end_datagrams(index, Errno::NOBUFS);
+                self.counters.count_stall(&completion.outcome);
+                completions.push(completion);
             }
             return false;
         }
@@ -122,7 +122,7 @@ impl Epoll {
                 true => batch.received(place),
                 false => (0, None),
             };
-            let piece = match envelope.is_some() && bytes > 0 {
+            let piece = match needs_page(envelope.as_ref(), bytes) {
                 true => Some(buffers.filled(*page, bytes)),
                 false => {
                     buffers.unused(*page);
@@ -146,10 +146,7 @@ impl Epoll {
     }
 
     pub(super) fn cancel_datagrams(&mut self, socket: &Arc<DatagramSocket>, user_data: u64) {
-        let meant = |receive: &DatagramReceive| {
-            receive.user_data == user_data && Arc::ptr_eq(&receive.socket, socket)
-        };
-        if let Some(index) = self.datagrams.find(meant) {
+        if let Some(index) = self.datagrams.meant(socket, user_data) {
             let completion = self.end_datagrams(index, Errno::CANCELED);
             self.unasked.push(completion);
         }

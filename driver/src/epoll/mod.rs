@@ -375,12 +375,8 @@ impl Driver for Epoll {
             system_calls: self.counters.system_calls + self.counters.enters,
             wakes: self.waker.writes(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_retained: self
-                .buffers
-                .iter()
-                .map(|buffers| buffers.region().retained())
-                .sum(),
             ..self.counters
         }
+        .with_retained(self.buffers.iter().map(Buffers::region))
     }
 }

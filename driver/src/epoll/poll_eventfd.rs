@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::{Epoll, POLL_EVENTFD, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::eventfd::Eventfd;
+use crate::operations::UnderWay;
 
 /// A poll under way.
 pub(super) struct EventfdPoll {
@@ -21,6 +22,18 @@ pub(super) struct EventfdPoll {
     event: Arc<Eventfd>,
     /// It is in the work list.
     queued: bool,
+}
+
+impl UnderWay for EventfdPoll {
+    type On = Arc<Eventfd>;
+
+    fn is_on(&self, event: &Arc<Eventfd>) -> bool {
+        Arc::ptr_eq(&self.event, event)
+    }
+
+    fn user_data(&self) -> u64 {
+        self.user_data
+    }
 }
 
 impl Epoll {
@@ -62,21 +75,16 @@ impl Epoll {
         watch.queued = false;
         let user_data = watch.user_data;
         self.counters.system_calls += 1;
-        match watch.event.take() {
-            Ok(count) => {
-                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)));
+        match watch.event.signalled() {
+            Ok(signalled) => {
+                completions.extend(signalled.map(|it| Completion::new(user_data, true, it)));
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(errno) => {
-                completions.push(self.end_poll(index, errno));
-            }
+            Err(errno) => completions.push(self.end_poll(index, errno)),
         }
     }
 
     pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) {
-        let meant =
-            |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        if let Some(index) = self.polls.find(meant) {
+        if let Some(index) = self.polls.meant(event, user_data) {
             let completion = self.end_poll(index, Errno::CANCELED);
             self.unasked.push(completion);
         }

@@ -76,8 +76,9 @@ impl Epoll {
                     }
                 }
             } else {
-                self.counters.stalls += 1;
-                Outcome::Failed(Errno::NOBUFS)
+                let stalled = Outcome::Failed(Errno::NOBUFS);
+                self.counters.count_stall(&stalled);
+                stalled
             };
             let is_multishot = receive.mode == OperationMode::Multishot;
             let more = is_multishot && matches!(outcome, Outcome::Received(_));

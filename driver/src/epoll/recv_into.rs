@@ -75,15 +75,6 @@ impl Epoll {
         } else {
             Err(Errno::AGAIN)
         };
-        let outcome = match read {
-            Ok(0) => Outcome::EndOfStream,
-            Ok(bytes) => {
-                buffer.advance(bytes);
-                Outcome::ReceivedInto(buffer)
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Outcome::ReceivedInto(buffer),
-            Err(errno) => Outcome::Failed(errno),
-        };
-        Completion::last(user_data, outcome)
+        Completion::last(user_data, Outcome::of_recv_into(buffer, read))
     }
 }

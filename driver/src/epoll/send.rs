@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, RawFd};
 use super::table::{Interest, Send, socket_of};
 use super::{EVENTS_MAX, Epoll};
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::AfterSend;
+use crate::driver::{AfterSend, send_nothing};
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
@@ -29,7 +29,8 @@ impl Epoll {
         let entry = self.open_entry(socket);
         assert!(entry.send.is_none(), "C2: a second send on {socket:?}");
         if list.is_empty() {
-            return self.send_nothing(socket, user_data, after);
+            let outcome = send_nothing(self, socket, after);
+            return self.unasked.push(Completion::last(user_data, outcome));
         }
         let new = || Box::new(Send::new());
         let mut send = self.spare_sends.pop().unwrap_or_else(new);
@@ -38,15 +39,6 @@ impl Epoll {
         self.entry_of(descriptor).send = Some(send);
         // A write that found no room has registered for an event; this one may wait for it, too.
         self.list(descriptor);
-    }
-
-    fn send_nothing(&mut self, socket: Socket, user_data: u64, after: AfterSend) {
-        let closed = after == AfterSend::Close;
-        if closed {
-            self.start_close(socket);
-        }
-        let outcome = Outcome::Sent { bytes: 0, closed };
-        self.unasked.push(Completion::last(user_data, outcome));
     }
 
     /// Writes up to a bound, each time all that is left of the list up to the first pipe or file;

@@ -20,6 +20,7 @@ use super::{Epoll, Work};
 use crate::completion::Errno;
 use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, OperationMode};
+use crate::operations::UnderWay;
 use crate::segment::SendList;
 use crate::socket::{Handle, Predecessor, Socket};
 
@@ -42,6 +43,30 @@ pub(super) struct Accepting {
     pub(super) watched: bool,
     /// It is in the work list.
     pub(super) queued: bool,
+}
+
+impl UnderWay for DatagramReceive {
+    type On = Arc<DatagramSocket>;
+
+    fn is_on(&self, socket: &Arc<DatagramSocket>) -> bool {
+        Arc::ptr_eq(&self.socket, socket)
+    }
+
+    fn user_data(&self) -> u64 {
+        self.user_data
+    }
+}
+
+impl UnderWay for Accepting {
+    type On = RawFd;
+
+    fn is_on(&self, descriptor: &RawFd) -> bool {
+        self.descriptor == *descriptor
+    }
+
+    fn user_data(&self) -> u64 {
+        self.user_data
+    }
 }
 
 impl Accepting {

@@ -176,9 +176,7 @@ impl Simulation {
                 _ => None,
             };
             world.pieces_out += u32::from(piece.is_some());
-            if matches!(completion.outcome, Outcome::Failed(Errno::NOBUFS)) {
-                self.counters.stalls += 1;
-            }
+            self.counters.count_stall(&completion.outcome);
             if !completion.more && world.chance(Fault::Duplicate) {
                 let due_ns = now_ns + 1 + world.random.up_to(world.faults.late_ns_max);
                 world.operations.repeat(due_ns, duplicate_of(&completion));
@@ -453,14 +451,10 @@ impl Driver for Simulation {
         DriverStatistics {
             submissions: world.operations.started(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_retained: self
-                .buffers
-                .iter()
-                .map(|buffers| buffers.region().retained())
-                .sum(),
             sockets: world.sockets.len() as u32,
             ..self.counters
         }
+        .with_retained(self.buffers.iter().map(Buffers::region))
     }
 }
 

@@ -267,10 +267,10 @@ impl World {
         if !event.is_raised() || self.chance(Fault::Late) {
             return false;
         }
-        let Ok(count) = event.take() else {
+        let Ok(Some(signalled)) = event.signalled() else {
             return false;
         };
-        self.complete(number, true, Outcome::Signalled(count));
+        self.complete(number, true, signalled);
         true
     }
 

@@ -4,13 +4,10 @@
 //! shutdown (FIN) is one call: as an entry it would go through a kernel thread.
 
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
-
-use rustix::net::{Shutdown, shutdown, sockopt};
 
 use super::Uring;
 use super::entry::{close_entry, fd_of};
-use crate::socket::Socket;
+use crate::socket::{Socket, end_writing, reset_at_close};
 
 impl Uring {
     pub(super) fn start_close(&mut self, socket: Socket) {
@@ -27,8 +24,7 @@ impl Uring {
         // pushed afterwards.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd_of(socket).0) };
         self.counters.system_calls += 1;
-        // Fails only on what is no socket; then there is nothing to reset.
-        let _ = sockopt::set_socket_linger(borrowed, Some(Duration::ZERO));
+        reset_at_close(borrowed);
         self.start_close(socket);
     }
 
@@ -44,7 +40,6 @@ impl Uring {
         // SAFETY: the table says that the descriptor is open and ours.
         let borrowed = unsafe { BorrowedFd::borrow_raw(fd_of(socket).0) };
         self.counters.system_calls += 1;
-        // ENOTCONN: the peer was faster, and the next receive reports it.
-        let _ = shutdown(borrowed, Shutdown::Write);
+        end_writing(borrowed);
     }
 }

@@ -24,8 +24,8 @@ use io_uring::{cqueue, opcode, squeue, types};
 use super::Uring;
 use super::origin::Origin;
 use crate::completion::{Completion, Datagram, Errno, Outcome};
-use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report, room_in_page};
-use crate::operations::Operations;
+use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, is_report, needs_page, room_in_page};
+use crate::operations::{Operations, UnderWay};
 use crate::probe::datagrams::multishot_datagrams;
 use crate::refusal::Refusal;
 
@@ -37,6 +37,18 @@ pub(super) struct DatagramReceive {
     cancelled: bool,
     is_multishot: bool,
     message: Box<Message>,
+}
+
+impl UnderWay for DatagramReceive {
+    type On = Arc<DatagramSocket>;
+
+    fn is_on(&self, socket: &Arc<DatagramSocket>) -> bool {
+        Arc::ptr_eq(&self.socket, socket)
+    }
+
+    fn user_data(&self) -> u64 {
+        self.user_data
+    }
 }
 
 /// What the kernel reads, and without multishot writes. On the heap, so that it stays where it is
@@ -117,9 +129,8 @@ impl Uring {
         region_id: u16,
     ) {
         room_in_page(self.buffers[usize::from(region_id)].region().page_bytes());
-        let same = |other: &DatagramReceive| Arc::ptr_eq(&other.socket, &socket);
         assert!(
-            self.datagrams.find(same).is_none(),
+            !self.datagrams.has_on(&socket),
             "C2: a second receive on {socket:?}"
         );
         self.outstanding += 1;
@@ -154,10 +165,7 @@ impl Uring {
         socket: &Arc<DatagramSocket>,
         user_data: u64,
     ) -> Option<u32> {
-        let meant = |receive: &DatagramReceive| {
-            receive.user_data == user_data && Arc::ptr_eq(&receive.socket, socket)
-        };
-        let index = self.datagrams.find(meant)?;
+        let index = self.datagrams.meant(socket, user_data)?;
         self.datagrams[index].cancelled = true;
         Some(index as u32)
     }
@@ -189,10 +197,8 @@ impl Uring {
         }
         self.outstanding -= 1;
         self.datagrams.remove(index as usize);
-        if matches!(outcome, Some(Outcome::Failed(Errno::NOBUFS))) {
-            self.counters.stalls += 1;
-        }
         let outcome = outcome.unwrap_or(Outcome::Failed(Errno::CANCELED));
+        self.counters.count_stall(&outcome);
         completions.push(Completion::last(user_data, outcome));
     }
 
@@ -232,7 +238,7 @@ impl Uring {
         };
         piece.offset += from;
         piece.bytes = piece.bytes.saturating_sub(from);
-        let piece = match envelope.is_some() && piece.bytes > 0 {
+        let piece = match needs_page(envelope.as_ref(), piece.bytes as usize) {
             true => Some(piece),
             false => {
                 self.buffers[usize::from(piece.region_id)].recycle(piece);

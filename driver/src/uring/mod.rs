@@ -62,6 +62,7 @@ use crate::config::DriverConfig;
 use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode};
 use crate::eventfd::Eventfd;
+use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::probe::sharing::receives_share_pages;
 use crate::probe::sockets::{pausing_receive, silent_send};
@@ -389,6 +390,10 @@ impl Driver for Uring {
         self.start_receive_datagrams(socket, user_data, region_id);
     }
 
+    fn lend(&mut self, socket: Socket) -> Option<Lent> {
+        self.lend_now(socket)
+    }
+
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
         self.start_send(socket, user_data, list, after);
     }
@@ -472,13 +477,9 @@ impl Driver for Uring {
             completion_overflows: self.ring.overflows,
             wakes: self.waker.writes(),
             buffers_in_use: self.buffers[0].in_use(),
-            pages_retained: self
-                .buffers
-                .iter()
-                .map(|ring| ring.region().retained())
-                .sum(),
             sockets: self.sockets.count(),
             ..self.counters
         }
+        .with_retained(self.buffers.iter().map(BufferRing::region))
     }
 }

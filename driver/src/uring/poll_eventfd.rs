@@ -38,9 +38,7 @@ impl Uring {
 
     /// Marks a watch as cancelled; its index.
     pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
-        let meant =
-            |watch: &EventfdPoll| watch.user_data == user_data && Arc::ptr_eq(&watch.event, event);
-        let index = self.polls.find(meant)?;
+        let index = self.polls.meant(event, user_data)?;
         self.polls[index].cancelled = true;
         Some(index as u32)
     }
@@ -85,9 +83,9 @@ impl Uring {
             result => Some(Errno::from_raw_os_error(-result)),
         };
         let taken = match failed {
-            None if !self.stopping => watch.event.take(),
+            None if !self.stopping => watch.event.signalled(),
             // No completion would report it.
-            _ => Err(Errno::AGAIN),
+            _ => Ok(None),
         };
         self.counters.system_calls += u64::from(failed.is_none());
         let mut end = failed.filter(|errno| *errno != Errno::CANCELED || watch.cancelled);
@@ -98,10 +96,9 @@ impl Uring {
             end = watch.failed.or(end);
         }
         match taken {
-            Ok(count) => {
-                completions.push(Completion::new(user_data, true, Outcome::Signalled(count)));
+            Ok(signalled) => {
+                completions.extend(signalled.map(|it| Completion::new(user_data, true, it)));
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) if armed => self.fail_poll(index, errno),
             Err(errno) => end = end.or(Some(errno)),
         }

@@ -123,9 +123,7 @@ impl Uring {
                 }
             }
         };
-        if matches!(outcome, Outcome::Failed(Errno::NOBUFS)) {
-            self.counters.stalls += 1;
-        }
+        self.counters.count_stall(&outcome);
         completions.push(Completion::new(user_data, more, outcome));
     }
 }

@@ -20,6 +20,7 @@ use super::entry::fd_of;
 use super::origin::Origin;
 use super::table::RecvInto;
 use crate::completion::{Completion, Errno, Outcome};
+use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::socket::{Mode, Socket};
 
@@ -61,6 +62,12 @@ impl Uring {
         spliced
     }
 
+    pub(super) fn lend_now(&mut self, socket: Socket) -> Option<Lent> {
+        let lent = socket.lend()?;
+        self.counters.system_calls += 1;
+        Some(lent)
+    }
+
     pub(super) fn received_into(
         &mut self,
         index: u32,
@@ -69,21 +76,9 @@ impl Uring {
     ) {
         self.outstanding -= 1;
         // A recv_into completes once (I1).
-        let RecvInto {
-            user_data,
-            mut buffer,
-        } = self.recv_intos.remove(index as usize);
-        let outcome = match usize::try_from(result) {
-            Ok(0) => Outcome::EndOfStream,
-            Ok(bytes) => {
-                buffer.advance(bytes);
-                Outcome::ReceivedInto(buffer)
-            }
-            Err(_) => match Errno::from_raw_os_error(-result) {
-                Errno::AGAIN | Errno::INTR => Outcome::ReceivedInto(buffer),
-                errno => Outcome::Failed(errno),
-            },
-        };
+        let RecvInto { user_data, buffer } = self.recv_intos.remove(index as usize);
+        let read = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        let outcome = Outcome::of_recv_into(buffer, read);
         completions.push(Completion::last(user_data, outcome));
     }
 }

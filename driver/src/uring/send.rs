@@ -32,7 +32,7 @@ use super::Uring;
 use super::entry::{fd_of, poll_entry};
 use super::origin::Origin;
 use crate::completion::{Completion, Errno, Outcome};
-use crate::driver::{AfterSend, OperationMode};
+use crate::driver::{AfterSend, OperationMode, send_nothing};
 use crate::segment::SendList;
 use crate::socket::{Mode, Socket};
 
@@ -51,8 +51,8 @@ impl Uring {
         after: AfterSend,
     ) {
         if list.is_empty() {
-            self.send_nothing(socket, user_data, after);
-            return;
+            let outcome = send_nothing(self, socket, after);
+            return self.unasked.push(Completion::last(user_data, outcome));
         }
         let is_called = list.needs_calls();
         let index = self.sends.insert(socket, user_data, list, after);
@@ -137,15 +137,6 @@ impl Uring {
         } else {
             self.continue_writing(index, completions);
         }
-    }
-
-    fn send_nothing(&mut self, socket: Socket, user_data: u64, after: AfterSend) {
-        let closed = after == AfterSend::Close;
-        if closed {
-            self.start_close(socket);
-        }
-        let outcome = Outcome::Sent { bytes: 0, closed };
-        self.unasked.push(Completion::last(user_data, outcome));
     }
 
     fn submit_send(&mut self, index: u32, options: u16) {

@@ -14,7 +14,7 @@ use super::entry::{close_entry, fd_of};
 use crate::completion::Errno;
 use crate::driver::{AfterSend, OperationMode};
 use crate::eventfd::Eventfd;
-use crate::operations::Operations;
+use crate::operations::{Operations, UnderWay};
 use crate::segment::{SEGMENTS_MAX, SendList};
 use crate::socket::{SharedListener, Socket};
 
@@ -38,6 +38,18 @@ pub(super) struct EventfdPoll {
     pub(super) cancelled: bool,
     /// It cannot be read: the poll is being ended, and then this is reported.
     pub(super) failed: Option<Errno>,
+}
+
+impl UnderWay for EventfdPoll {
+    type On = Arc<Eventfd>;
+
+    fn is_on(&self, event: &Arc<Eventfd>) -> bool {
+        Arc::ptr_eq(&self.event, event)
+    }
+
+    fn user_data(&self) -> u64 {
+        self.user_data
+    }
 }
 
 /// One accept under way on a listener that is shared with a predecessor.

@@ -112,7 +112,10 @@ mod cases {
         let mut piped = spliced(&mut rig, socket, &pipes, 1);
         let mut moved = piped.len();
         assert!(!piped.refill(1..=9), "nothing is lent");
+        let before = rig.driver.statistics().system_calls;
         let lent = rig.driver.lend(socket).expect("a descriptor");
+        let calls = rig.driver.statistics().system_calls - before;
+        assert!(calls >= 1, "the duplicate of the descriptor is counted");
         piped.lend(lent.clone());
         assert!(!piped.refill(1..=9) && piped.len() == moved, "it is full");
         write(&mut client, &content[20_000..40_000]);
