@@ -5,15 +5,15 @@
 //!
 //! | operation    | `uring/`                  | `epoll/`       | `simulation/` | rules           |
 //! |--------------|---------------------------|----------------|---------------|-----------------|
-//! | accept       | `accept`, `accept_shared` | `accept`       | `progress`    | `socket.rs`     |
-//! | receive      | `receive`                 | `receive`      | `progress`    | `statistics.rs` |
-//! | recv_into    | `recv_into`               | `recv_into`    | `progress`    | `completion.rs` |
-//! | splice_from  | `recv_into`               | `recv_into`    | `progress`    | `pipe.rs`       |
+//! | accept       | `accept`, `accept_shared` | `accept`       | `accept`      | `socket.rs`     |
+//! | receive      | `receive`                 | `receive`      | `receive`     | `statistics.rs` |
+//! | recv_into    | `recv_into`               | `recv_into`    | `receive`     | `completion.rs` |
+//! | splice_from  | `recv_into`               | `recv_into`    | `receive`     | `pipe.rs`       |
 //! | datagrams    | `datagrams`               | `datagrams`    | `datagrams`   | `datagram.rs`   |
-//! | send         | `send`                    | `send`         | `progress`    | `segment.rs`    |
+//! | send         | `send`                    | `send`         | `send`        | `segment.rs`    |
 //! | poll_eventfd | `poll_eventfd`            | `poll_eventfd` | `progress`    | `eventfd.rs`    |
-//! | close, abort | `close`                   | `close`        | `world`       | `socket.rs`     |
-//! | cancel       | `cancel`                  | `close`        | `mod`         | `operations.rs` |
+//! | close, abort | `close`                   | `close`        | `close`       | `socket.rs`     |
+//! | cancel       | `cancel`                  | `close`        | `close`       | `operations.rs` |
 //! | wait, wake   | `mod`, `wake`             | `mod`          | `mod`         | `waker.rs`      |
 //!
 //! The three are apart, each below its driver, because they work on what is private there: a ring

@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
+use super::Simulation;
 use super::faults::Fault;
 use super::inbox::Inbox;
 use super::network::Network;
+use super::operations::Kind;
 use super::world::World;
 use crate::buffers::Buffers;
 use crate::completion::{Datagram, Errno, Outcome};
-use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, Envelope, SentDatagram};
+use crate::datagram::{DATAGRAM_HEAD_BYTES, DatagramSocket, Envelope, SentDatagram, room_in_page};
+use crate::driver::{Driver, OperationMode};
 
 /// Datagrams that wait in a socket; it has no room for more, and counts those.
 const WAITING_MAX: usize = 1024;
@@ -63,6 +66,20 @@ impl Network {
     pub fn set_datagram_faults(&self, lost: u16, twice: u16) {
         let mut world = self.world();
         (world.datagrams_lost, world.datagrams_twice) = (lost, twice);
+    }
+}
+
+impl Simulation {
+    pub(super) fn start_receive_datagrams(
+        &mut self,
+        socket: Arc<DatagramSocket>,
+        user_data: u64,
+        region_id: u16,
+    ) {
+        room_in_page(self.region(region_id).page_bytes());
+        // Not `Multishot`, as above.
+        let kind = Kind::ReceiveDatagrams { socket, region_id };
+        self.start(user_data, kind, OperationMode::Single);
     }
 }
 

@@ -7,8 +7,9 @@
 //! give the same run.
 //!
 //! Files: `network` is what a test holds, `world` the state, `stream` one direction of a
-//! connection, `datagrams` and `inbox` what has none, `faults` the mix, `operations` the
-//! bookkeeping, `progress` the kernel at work.
+//! connection, `inbox` a socket without, `faults` the mix, `operations` the bookkeeping, `progress`
+//! the kernel at work (with the polls of eventfds), and each other operation has a file: `accept`,
+//! `receive` (with recv_into), `datagrams`, `send`, `close` (with abort, shutdown_write, cancel).
 //!
 //! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
 //! or by one step, whichever is first, so that clients driven by a test get their turn.
@@ -21,19 +22,23 @@ mod stream;
 mod world;
 mod network;
 mod inbox;
-mod datagrams;
 mod operations;
 mod progress;
+mod accept;
+mod receive;
+mod datagrams;
+mod send;
+mod close;
 
 use std::io;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 pub use self::faults::{Fault, Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
-use self::operations::{Kind, Patience, Received};
+use self::operations::{Kind, Patience};
 pub use self::random::{Random, each_seed};
 pub use self::world::ClientState;
 use self::world::World;
@@ -43,15 +48,15 @@ use flatpath_sys::tcp::Delivery;
 use crate::buffers::Buffers;
 use crate::completion::{Completion, Errno, Outcome, Piece};
 use crate::config::DriverConfig;
-use crate::datagram::{DatagramSocket, room_in_page};
+use crate::datagram::DatagramSocket;
 use crate::driver::{AfterSend, Driver, Operation, OperationMode, USER_DATA_MAX};
 use crate::eventfd::Eventfd;
 use crate::file_range::FileRange;
-use crate::lent::{Lent, Stream};
+use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
 use crate::segment::SendList;
-use crate::socket::{Handle, Listener, Socket};
+use crate::socket::{Listener, Socket};
 use crate::statistics::DriverStatistics;
 use crate::waker::Waker;
 
@@ -123,22 +128,6 @@ impl Simulation {
         world.operations.start(user_data, kind, mode);
     }
 
-    fn end(&mut self, socket: Socket, is_abort: bool) {
-        let number = socket.number();
-        // A duplicate of the descriptor would keep the connection open.
-        let is_lent = self.is_lent(number);
-        let mut world = self.network.world();
-        if is_lent {
-            world.broken_promise(&format!("C8: socket {number} ends while it is lent"));
-        }
-        world.end_socket(number, is_abort);
-    }
-
-    fn is_lent(&self, socket: u32) -> bool {
-        let mut lent = self.lent.iter().filter(|(of, _)| *of == socket);
-        lent.any(|(_, lent)| lent.is_out())
-    }
-
     /// Moves the clock to what happens next, at most by a step.
     fn let_time_pass(&self, world: &mut World, timeout_ns: Option<u64>) {
         let step_ns = timeout_ns.unwrap_or(u64::MAX).min(world.step_ns_max);
@@ -206,16 +195,6 @@ fn duplicate_of(completion: &Completion) -> Completion {
     Completion::last(completion.user_data, outcome)
 }
 
-/// A stream that is lent.
-struct LentStream(Network, u32);
-
-impl Stream for LentStream {
-    fn splice_into(&self, pipe: BorrowedFd<'_>, bytes: RangeInclusive<usize>) -> usize {
-        let read = self.0.world().read_spliced(self.1, bytes);
-        read.map_or(0, |read| rustix::io::write(pipe, &read).unwrap_or(0))
-    }
-}
-
 impl Driver for Simulation {
     fn waker(&self) -> Waker {
         self.waker.clone()
@@ -247,26 +226,19 @@ impl Driver for Simulation {
     }
 
     fn accept(&mut self, listener: &Listener, user_data: u64, mode: OperationMode) {
-        self.counters.accepts_armed += 1;
-        let listener = listener.number();
-        self.start(user_data, Kind::Accept { listener }, mode);
+        self.start_accept(listener, user_data, mode);
     }
 
     fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
-        let socket = self.network.world().accept_waiting(listener.number())?;
-        Some(Socket::new(Handle::Simulated(socket)))
+        self.accept_now(listener)
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {
-        let (socket, into) = (socket.number(), Received::Region(region_id));
-        self.start(user_data, Kind::Receive { socket, into }, mode);
+        self.start_receive(socket, user_data, mode, region_id);
     }
 
     fn recv_into(&mut self, socket: Socket, user_data: u64, buffer: Buffer) {
-        assert!(buffer.room() > 0, "a recv_into of a full buffer");
-        let (socket, into) = (socket.number(), Received::Buffer(Some(buffer)));
-        let kind = Kind::Receive { socket, into };
-        self.start(user_data, kind, OperationMode::Single);
+        self.start_recv_into(socket, user_data, buffer);
     }
 
     fn splice_from(
@@ -275,32 +247,15 @@ impl Driver for Simulation {
         pipes: &Pipes,
         bytes: RangeInclusive<usize>,
     ) -> Option<Piped> {
-        pipes.fill(|| self.network.world().read_spliced(socket.number(), bytes))
+        self.splice_now(socket, pipes, bytes)
     }
 
     fn lend(&mut self, socket: Socket) -> Option<Lent> {
-        let lent = Lent::new(LentStream(self.network.clone(), socket.number()));
-        self.lent.retain(|(_, lent)| lent.is_out());
-        self.lent.push((socket.number(), lent.clone()));
-        Some(lent)
+        self.lend_now(socket)
     }
 
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend) {
-        let mut list = std::mem::take(list);
-        list.empty_pipes()
-            .expect("what was put in a pipe comes out");
-        let socket = socket.number();
-        let mut world = self.network.world();
-        if world.connection_of(socket, "send").server_finished {
-            world.broken_promise(&format!("C3: a send on socket {socket}, which is finished"));
-        }
-        drop(world);
-        let kind = Kind::Send {
-            socket,
-            list,
-            after,
-        };
-        self.start(user_data, kind, OperationMode::Single);
+        self.start_send(socket, user_data, list, after);
     }
 
     fn set_unsent_max(&mut self, _: Socket, _: u32) {}
@@ -310,14 +265,7 @@ impl Driver for Simulation {
     }
 
     fn delivery(&self, socket: Socket) -> Option<Delivery> {
-        let mut world = self.network.world();
-        // Half of what the way to a client takes is its receive buffer, half the send buffer here.
-        let (now_ns, buffer_bytes) = (world.now_ns, world.window_bytes.div_ceil(2));
-        let connection = world.connection_of(socket.number(), "delivery");
-        Some(Delivery {
-            acked_bytes: connection.to_client.acked(now_ns, buffer_bytes),
-            is_answered: !connection.vanished,
-        })
+        self.delivery_of(socket)
     }
 
     fn hurry(&mut self) {
@@ -331,50 +279,23 @@ impl Driver for Simulation {
     }
 
     fn receive_datagrams(&mut self, socket: Arc<DatagramSocket>, user_data: u64, region_id: u16) {
-        room_in_page(self.region(region_id).page_bytes());
-        // Not `Multishot`, as above.
-        let kind = Kind::ReceiveDatagrams { socket, region_id };
-        self.start(user_data, kind, OperationMode::Single);
+        self.start_receive_datagrams(socket, user_data, region_id);
     }
 
     fn shutdown_write(&mut self, socket: Socket) {
-        let socket = socket.number();
-        let mut world = self.network.world();
-        let sends = |kind: &Kind| matches!(kind, Kind::Send { socket: on, .. } if *on == socket);
-        if world.operations.has(|running| sends(&running.kind)) {
-            world.broken_promise(&format!("C3: socket {socket} is finished during a send"));
-        }
-        let arrival_ns = world.arrival_ns();
-        let connection = world.connection_of(socket, "shutdown_write");
-        connection.server_finished = true;
-        connection.to_client.end(arrival_ns);
+        self.start_shutdown_write(socket);
     }
 
     fn close(&mut self, socket: Socket) {
-        self.end(socket, false);
+        self.start_end(socket, false);
     }
 
     fn abort(&mut self, socket: Socket) {
-        self.end(socket, true);
+        self.start_end(socket, true);
     }
 
     fn cancel(&mut self, operation: Operation<'_>, user_data: u64) {
-        let mut world = self.network.world();
-        let meant = |kind: &Kind| match (&operation, kind) {
-            (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
-            (Operation::Receive(of), Kind::Receive { socket, .. }) => of.number() == *socket,
-            (Operation::PollEventfd(of), Kind::PollEventfd { event }) => Arc::ptr_eq(of, event),
-            (Operation::ReceiveDatagrams(of), Kind::ReceiveDatagrams { socket, .. }) => {
-                of.number() == socket.number()
-            }
-            (Operation::Send(of), Kind::Send { socket, .. }) => of.number() == *socket,
-            _ => false,
-        };
-        let fits =
-            |running: &operations::Running| running.user_data == user_data && meant(&running.kind);
-        if let Some(running) = world.operations.find_mut(fits) {
-            running.cancelled = true;
-        }
+        self.start_cancel(operation, user_data);
     }
 
     fn region(&self, region_id: u16) -> &Region {

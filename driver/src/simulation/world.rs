@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::faults::{Fault, Faults, Injected};
 use super::inbox::Inbox;
-use super::operations::{Operations, Running};
+use super::operations::Operations;
 use super::random::Random;
 use super::stream::Stream;
 
@@ -40,6 +40,13 @@ pub(super) struct Connection {
     /// The client's machine is off: nothing answers.
     pub(super) vanished: bool,
     pub(super) server_closed: bool,
+}
+
+impl Connection {
+    /// Whether it was reset, by the client or here.
+    pub(super) fn is_broken(&self, now_ns: u64) -> bool {
+        self.broken || self.reset_ns.is_some_and(|reset_ns| reset_ns <= now_ns)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -163,33 +170,6 @@ impl World {
         });
         let datagrams = self.inboxes.iter().map(|inbox| inbox.next_ns(now_ns));
         streams.chain(backlogs).chain(datagrams).flatten().min()
-    }
-
-    /// The driver's caller closes a socket, in order or with a reset.
-    pub(super) fn end_socket(&mut self, socket: u32, reset: bool) {
-        let uses = |running: &Running| running.kind.socket() == Some(socket);
-        if self.operations.has(uses) {
-            self.broken_promise(&format!(
-                "C3: socket {socket} is closed during an operation"
-            ));
-        }
-        self.close_socket(socket, reset);
-    }
-
-    /// The server's side closes in order, or with a reset.
-    pub(super) fn close_socket(&mut self, socket: u32, reset: bool) {
-        let arrival_ns = self.arrival_ns();
-        let now_ns = self.now_ns;
-        let connection = self.connection_of(socket, "close");
-        // Like a kernel: bytes that were received and not read turn the close into a reset.
-        let unread = connection.to_server.readable(now_ns) > 0;
-        connection.server_closed = true;
-        if reset || unread {
-            connection.broken = true;
-        }
-        connection.to_client.end(arrival_ns);
-        connection.to_server.clear();
-        self.sockets.remove(&socket);
     }
 
     /// The network breaks a connection: both sides notice.
