@@ -38,7 +38,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::addresses::Prefix;
+use crate::admission::addresses::Prefix;
 pub use crate::by_address::{ByAddress, Remedy};
 use crate::limits::{ADDRESS_ROW, LIGHT_PART};
 

@@ -22,12 +22,14 @@
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
 //! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
 
+pub(crate) mod addresses;
+pub(crate) mod arrivals;
+pub mod descriptors;
 pub(crate) mod long_lived;
 
 use std::net::SocketAddr;
 
 use crate::address_limit::share;
-use crate::addresses::{AddressId, Addresses};
 use crate::episode::{BoundEpisode, Price};
 use crate::limits::{
     CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
@@ -35,6 +37,8 @@ use crate::limits::{
 };
 use crate::lists::{Links, List};
 use crate::phase::Phase;
+
+use addresses::{AddressId, Addresses};
 
 /// A bound whose shortage the log has lines of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::descriptors::DescriptorFigures;
+use crate::admission::descriptors::DescriptorFigures;
 use crate::lifecycle::ServerState;
 pub use crate::memory::pools::{ClassFigures, PoolFigures};
 use crate::metrics::{Family, Metric, read, read_each};

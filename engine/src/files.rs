@@ -24,7 +24,7 @@ use flatpath_structures::lock::Lock;
 use rustix::fs::sendfile;
 use rustix::io::Errno;
 
-use crate::descriptors::DescriptorHold;
+use crate::admission::descriptors::DescriptorHold;
 use crate::discard::{discard, on_network_thread};
 use crate::output::FILE_WINDOW_BYTES;
 use crate::prompt::FileSystem;

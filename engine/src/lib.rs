@@ -180,7 +180,6 @@ pub mod address_limit;
 pub mod blocking;
 mod datagram_share;
 pub mod datagrams;
-pub mod descriptors;
 pub mod figures;
 pub mod files;
 pub mod framing;
@@ -204,10 +203,8 @@ pub mod sockets;
 pub mod trusted;
 pub mod watch;
 
-mod addresses;
 mod admission;
 mod answered;
-mod arrivals;
 
 mod behind_proxy;
 mod by_address;
@@ -270,6 +267,7 @@ mod wakes;
 mod watch_queue;
 mod worker;
 
+pub use admission::descriptors;
 pub use bytes::Bytes;
 pub use connection_handle::ConnectionHandle;
 pub use context::{Context, Job, Ticket};

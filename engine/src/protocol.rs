@@ -66,7 +66,7 @@ mod event;
 
 use crate::access_log::LogEnd;
 use crate::context::{Context, Job};
-use crate::descriptors::DescriptorBudget;
+use crate::admission::descriptors::DescriptorBudget;
 use crate::options::ListenerOptions;
 use crate::phase::Stall;
 use crate::scope::WorkerScope;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::blocking::{BlockingLimit, Entry, Visitor};
 use crate::connection_handle::ConnectionId;
-use crate::descriptors::ConnectionDescriptors;
+use crate::admission::descriptors::ConnectionDescriptors;
 use crate::turns::ConnectionEnd;
 use flatpath_structures::pool::PoolHandle;
 

@@ -13,7 +13,7 @@ use flatpath_sys::process::{Limit, limit};
 
 use crate::answered::Answered;
 use crate::behind_proxy::Balancers;
-use crate::descriptors::{DescriptorBudget, make_table};
+use crate::admission::descriptors::{DescriptorBudget, make_table};
 use crate::discard::OnNetworkThread;
 use crate::error::Error;
 use crate::lifecycle::ServerState;

@@ -46,7 +46,7 @@ use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::concurrency_limit::Listeners;
 use crate::connection_handle::ConnectionId;
-use crate::descriptors::{ConnectionDescriptors, DescriptorBudget};
+use crate::admission::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::discard::{Bin, has_gathered};
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::Limits;

@@ -3,7 +3,7 @@
 use flatpath_driver::{Driver, Errno};
 use flatpath_structures::slots::{Key, Slots};
 
-use crate::addresses::AddressId;
+use crate::admission::addresses::AddressId;
 use crate::admission::long_lived::Need;
 use crate::admission::{Bound, Payers, Rests, Room};
 use crate::connection::{Closing, Connection};

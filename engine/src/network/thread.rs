@@ -14,7 +14,7 @@ use flatpath_structures::slots::{Key, Slots};
 use flatpath_structures::wheel::Wheel;
 
 use crate::admission::{Admission, Load};
-use crate::arrivals::Arrivals;
+use crate::admission::arrivals::Arrivals;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;

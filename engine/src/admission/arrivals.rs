@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
-use crate::addresses::Prefix;
 use crate::limits::{ARRIVAL_QUEUES, TURN_ACCEPTS_MAX};
+
+use super::addresses::Prefix;
 
 pub(crate) struct Arrivals<T> {
     /// In the order in which they were accepted; not in a queue yet.
