@@ -34,11 +34,10 @@
 //! Cost: a change is four additions, an inquiry six loads. Neither happens on the path of a
 //! request while three quarters of a bound are free.
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::admission::addresses::Prefix;
+pub use crate::admission::addresses::subscriber;
+pub(crate) use crate::admission::addresses::{AddressKeys, Cells};
 pub use crate::by_address::{ByAddress, Remedy};
 use crate::limits::{ADDRESS_ROW, LIGHT_PART};
 
@@ -53,71 +52,6 @@ pub fn share(capacity: usize, others: usize) -> usize {
 
 fn share_of(capacity: usize, others: usize, least: usize) -> usize {
     capacity.saturating_sub(others.saturating_mul(2)).max(least)
-}
-
-/// What counts as one address: that of an IPv4 peer, and the first 64 bits of an IPv6 peer's, which
-/// is what one subscriber is given (RFC 6177, 2).
-pub fn subscriber(peer: SocketAddr) -> IpAddr {
-    match Prefix::of(Some(peer)) {
-        Prefix::V6(bits) => Ipv6Addr::from_bits(u128::from(bits) << 64).into(),
-        Prefix::V4(_) | Prefix::None => peer.ip().to_canonical(),
-    }
-}
-
-/// The place of an address in the tables of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cells([u16; 2]);
-
-impl Cells {
-    /// Counted for no address: the peer has none.
-    pub(crate) const NONE: Cells = Cells([u16::MAX; 2]);
-    /// The peer's address has not been asked for.
-    pub(crate) const UNKNOWN: Cells = Cells([u16::MAX - 1; 2]);
-
-    pub(crate) fn to_bits(self) -> u32 {
-        u32::from(self.0[0]) << 16 | u32::from(self.0[1])
-    }
-
-    pub(crate) fn from_bits(bits: u32) -> Cells {
-        Cells([(bits >> 16) as u16, bits as u16])
-    }
-
-    /// Whether it stands for an address, which may have a share.
-    pub(crate) fn is_address(self) -> bool {
-        self != Cells::NONE && self != Cells::UNKNOWN
-    }
-}
-
-impl Default for Cells {
-    fn default() -> Cells {
-        Cells::UNKNOWN
-    }
-}
-
-#[cfg(test)]
-impl Cells {
-    /// Those of addresses that share no cell, which those of an [`AddressKeys`] may do.
-    pub(crate) fn apart(count: u16) -> Vec<Cells> {
-        (0..count).map(|place| Cells([place; 2])).collect()
-    }
-}
-
-/// Finds the cells of addresses; one for a server.
-#[derive(Debug, Default)]
-pub(crate) struct AddressKeys([RandomState; 2]);
-
-impl AddressKeys {
-    /// Where connections from this peer are counted.
-    pub(crate) fn cells(&self, peer: Option<SocketAddr>) -> Cells {
-        let prefix = Prefix::of(peer);
-        if prefix == Prefix::None {
-            return Cells::NONE;
-        }
-        Cells(self.0.each_ref().map(|hasher| {
-            let place = hasher.hash_one(prefix) % ADDRESS_ROW as u64;
-            u16::try_from(place).unwrap_or_default()
-        }))
-    }
 }
 
 /// What is held for the connection at one place, and where its address is counted: one word, so
@@ -380,6 +314,7 @@ pub(crate) enum Waited {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::net::SocketAddr;
 
     use flatpath_driver::simulation::Random;
 

@@ -1,11 +1,31 @@
-//! Who gets a place, and who is closed for it: the state, and the verdicts.
+//! Who gets a place: the state of a network thread, and the verdicts.
+//!
+//! What is known here are numbers and enums: a connection is its index in the table. The files of
+//! this folder decide, and `network/admission.rs` alone acts.
+//!
+//! | file           | state                                     | verdict                          |
+//! |----------------|-------------------------------------------|----------------------------------|
+//! | admission.rs   | places: who rests, who leaves, listeners  | which one is closed              |
+//! | claim.rs       | a newcomer on its way to a place          | [`Step`](claim::Step)            |
+//! | accepting.rs   | accept of each socket, and the patience   | `Next`, `Ended`, `Waits`         |
+//! | addresses.rs   | connections by address                    |                                  |
+//! | arrivals.rs    | accepted, and not admitted yet            | which one is next                |
+//! | descriptors.rs | descriptors of the process, for all threads | whether some may be held       |
+//! | long_lived.rs  | what clients make long                    | which one is ended               |
+//! | parting.rs     |                                           | how a connection is ended        |
 //!
 //! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
 //! work, held back or on its way out) is closed for it: those that have been idle longest first,
 //! then the oldest unfinished heads. One that lingers, its last reply sent, counts as idle. What
 //! has rested for less than `SPARED_NS` comes last. A newcomer is refused if no connection can be
-//! closed for it. This file only decides; `network/admission.rs` acts. It knows a connection by its
-//! index in the table alone.
+//! closed for it.
+//!
+//! | a connection               | on a list  | counts for the limits | ends with             |
+//! |----------------------------|------------|-----------------------|-----------------------|
+//! | is busy                    | perhaps    | yes                   | [`Admission::rests`]  |
+//! | rests, idle or with a head | its phase's | yes                  | its next request      |
+//! | leaves: closed for another | none       | no                    | [`Admission::left`]   |
+//! | leaves: refused            | none       | no, nor its address   | [`Admission::left`]   |
 //!
 //! A connection goes to the back of its list when its phase begins, if it was put there
 //! `REST_STEP_NS` before or earlier: so the order is exact but for that time, and what rests for
@@ -22,32 +42,38 @@
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
 //! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
 
+pub(crate) mod accepting;
 pub(crate) mod addresses;
 pub(crate) mod arrivals;
+pub(crate) mod claim;
 pub mod descriptors;
 pub(crate) mod long_lived;
+pub(crate) mod parting;
 
-use std::net::SocketAddr;
+use std::fmt::Display;
+use std::ops::Range;
 
 use crate::address_limit::share;
 use crate::episode::{BoundEpisode, Price};
 use crate::limits::{
-    CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, OVERFLOW_MAX,
-    SPARE_PLACES_SHARE, SPARED_NS,
+    CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX,
+    RELIMITED_PER_TURN, SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
 use crate::phase::Phase;
 
-use addresses::{AddressId, Addresses};
+use accepting::Settled;
+use addresses::{Address, AddressId, Addresses};
+use long_lived::LongLived;
 
 /// A bound whose shortage the log has lines of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+enum Bound {
     Places,
     Addresses,
     Listeners,
     Descriptors,
-    Lasting,
+    LongLived,
 }
 
 /// How full a network thread is, at a time.
@@ -60,10 +86,10 @@ pub(crate) struct Load {
     pub(crate) now_ns: u64,
 }
 
-/// How a newcomer comes by its place.
+/// Whether places are to be made free for a newcomer.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+enum Room {
     /// There are enough places.
     Enough,
     /// This connection is to be closed for it.
@@ -72,9 +98,9 @@ pub(crate) enum Room {
     Short,
 }
 
-/// Who pays for a newcomer: connections of its address, or of its listener.
+/// Which connections pay for a newcomer: those of its address, or of its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Payers {
+enum Payers {
     Address(AddressId),
     Listener(u16),
 }
@@ -99,6 +125,7 @@ struct Place {
 /// The connections of a listener, if they are bounded (X4).
 #[derive(Debug)]
 struct OfListener {
+    name: &'static str,
     list: List,
     open: usize,
     max: usize,
@@ -127,13 +154,26 @@ pub(crate) struct Admission {
     descriptors_allow: usize,
     /// Since when every place is taken and nothing rests; 0 for not now.
     full_since_ns: u64,
+    /// What the decisions on accept were made for last, if they hold on.
+    settled: Option<Settled>,
+    /// The first place whose connection has not been looked at since limits changed.
+    relimited: u32,
+    /// Connections whose clients decide how long they take, longest first.
+    pub(crate) long_lived: LongLived,
+    /// Files hold so many descriptors that the address of a client that takes one must be known.
+    pub(crate) counts_addresses: bool,
+    /// The connection that is called now is closed because its place is wanted.
+    pub(crate) evicts: bool,
     episodes: [BoundEpisode; 5],
 }
 
 impl Admission {
-    /// For connections with indices below `capacity`. `listeners` gives the most connections of
-    /// each listener.
-    pub(crate) fn new(capacity: usize, listeners: impl Iterator<Item = usize>) -> Admission {
+    /// For connections with indices below `capacity`. `listeners` gives the name of each listener,
+    /// and the most connections that it may have.
+    pub(crate) fn new(
+        capacity: usize,
+        listeners: impl Iterator<Item = (&'static str, usize)>,
+    ) -> Admission {
         let mut admission = Admission {
             places: Vec::new(),
             capacity,
@@ -146,6 +186,11 @@ impl Admission {
             listener_links: Links::new(0),
             descriptors_allow: usize::MAX,
             full_since_ns: 0,
+            settled: None,
+            relimited: u32::try_from(capacity).unwrap_or(u32::MAX),
+            long_lived: LongLived::new(capacity),
+            counts_addresses: false,
+            evicts: false,
             episodes: [
                 "connection limit",
                 "connections per address",
@@ -160,8 +205,12 @@ impl Admission {
     }
 
     /// How many connections each listener may have from now on.
-    pub(crate) fn bound_listeners(&mut self, listeners: impl Iterator<Item = usize>) {
-        let of_listener = |max| OfListener {
+    pub(crate) fn bound_listeners(
+        &mut self,
+        listeners: impl Iterator<Item = (&'static str, usize)>,
+    ) {
+        let of_listener = |(name, max)| OfListener {
+            name,
             list: List::default(),
             open: 0,
             max,
@@ -185,13 +234,34 @@ impl Admission {
         self.places.get_mut(index as usize)?.as_mut()
     }
 
-    /// A connection is in the table.
-    pub(crate) fn enter(&mut self, index: u32, listener: u16) {
+    /// Limits have changed: all connections that are open are to be looked at.
+    pub(crate) fn begin_relimit(&mut self) {
+        self.relimited = 0;
+    }
+
+    /// The places whose connections are looked at in this turn, as limits have changed.
+    pub(crate) fn next_relimited(&mut self) -> Range<u32> {
+        let end = u32::try_from(self.capacity).unwrap_or(u32::MAX);
+        let next = self.relimited.saturating_add(RELIMITED_PER_TURN).min(end);
+        std::mem::replace(&mut self.relimited, next)..next
+    }
+
+    /// Whether connections are left to look at.
+    pub(crate) fn is_relimiting(&self) -> bool {
+        (self.relimited as usize) < self.capacity
+    }
+
+    /// A connection is in the table, and counted at no address before that is known. `is_named`:
+    /// no PROXY header is to name its client first.
+    pub(crate) fn enter(&mut self, index: u32, listener: u16, is_named: bool) {
         if self.places.len() <= index as usize {
             self.places.resize(index as usize + 1, None);
         }
         self.places[index as usize] = Some(Place {
-            address: AddressId::UNKNOWN,
+            address: match is_named {
+                true => AddressId::UNKNOWN,
+                false => AddressId::UNNAMED,
+            },
             listener,
             listed: None,
             leaves: false,
@@ -200,8 +270,18 @@ impl Admission {
         count(&mut self.listeners, links, listener, index);
     }
 
+    /// The PROXY header of a connection has named its client.
+    pub(crate) fn is_named(&mut self, index: u32) {
+        if let Some(place) = self.place_mut(index)
+            && place.address == AddressId::UNNAMED
+        {
+            place.address = AddressId::UNKNOWN;
+        }
+    }
+
     /// A connection has left the table.
     pub(crate) fn left(&mut self, index: u32) {
+        self.long_lived.remove(index);
         self.unlist(index);
         if let Some(place) = self.places[index as usize].take() {
             self.addresses.leave(place.address, index);
@@ -228,7 +308,7 @@ impl Admission {
 
     /// The same for one that is refused: it would keep the next one of its address out while its
     /// client reads why.
-    pub(crate) fn refuse(&mut self, index: u32) {
+    fn refuse(&mut self, index: u32) {
         self.leaves(index);
         if let Some(place) = self.place_mut(index) {
             let address = std::mem::replace(&mut place.address, AddressId::NOWHERE);
@@ -241,7 +321,7 @@ impl Admission {
     }
 
     /// Whether one that is refused may linger, so that its client can read why.
-    pub(crate) fn may_linger(&self) -> bool {
+    fn may_linger(&self) -> bool {
         self.leaving < OVERFLOW_LINGERING_MAX
     }
 
@@ -301,22 +381,22 @@ impl Admission {
 
     /// Whether more than half of the places are taken. From then on the address of each newcomer is
     /// looked up.
-    pub(crate) fn is_half_full(&self, load: Load) -> bool {
+    fn is_half_full(&self, load: Load) -> bool {
         self.counted(load) > load.max / 2
     }
 
     /// Whether so few places are free that idle connections are closed.
-    pub(crate) fn is_short(&self, load: Load) -> bool {
+    fn is_short(&self, load: Load) -> bool {
         self.counted(load) + load.max / SPARE_PLACES_SHARE > load.max
     }
 
     /// Whether more connections count than there are places.
-    pub(crate) fn is_beyond(&self, load: Load) -> bool {
+    fn is_beyond(&self, load: Load) -> bool {
         self.counted(load) > load.max
     }
 
-    /// How a newcomer, which is counted, comes by its place.
-    pub(crate) fn room(&mut self, load: Load, rests: impl Rests) -> Room {
+    /// Whether a place is to be made free for a newcomer, which is counted.
+    fn room(&mut self, load: Load, rests: impl Rests) -> Room {
         if !self.is_short(load) {
             return Room::Enough;
         }
@@ -329,10 +409,10 @@ impl Admission {
     }
 
     /// The connection to close for a newcomer: the longest idle one if it has rested for a while,
-    /// else the oldest head that has, else whichever of the two has rested longer (beside a crowd
-    /// that comes back at once, a client between two requests is the one that rests least); none
-    /// that has rested for less than `rested_ns`.
-    pub(crate) fn longest_resting(
+    /// else the oldest head that has, else whichever of the two has rested longer (beside many that
+    /// come back at once, a client between two requests is the one that rests least); none that has
+    /// rested for less than `rested_ns`.
+    fn longest_resting(
         &mut self,
         now_ns: u64,
         rested_ns: u64,
@@ -363,40 +443,30 @@ impl Admission {
         None
     }
 
-    /// Whether another connection may be accepted now. At the limit one may while something can be
-    /// closed for it, and after some patience, to be refused; `waits` says that it is to wait.
-    pub(crate) fn accepts(&mut self, load: Load, waits: bool, patience_ns: u64) -> bool {
-        if !waits {
-            if self.counted(load) < load.max {
-                self.full_since_ns = 0;
-            }
-        } else {
-            if self.full_since_ns == 0 {
-                self.full_since_ns = load.now_ns.max(1);
-            }
-            if load.now_ns < self.full_since_ns.saturating_add(patience_ns) {
-                return false;
-            }
-        }
-        load.open < load.max + OVERFLOW_MAX
-    }
-
-    /// How long until accept is armed without anything happening before; `None` for never.
-    pub(crate) fn accepts_in_ns(&self, load: Load, patience_ns: u64) -> Option<u64> {
-        if load.open >= load.max + OVERFLOW_MAX {
-            return None;
-        }
-        Some(match self.full_since_ns {
-            0 => 0,
-            since_ns => (since_ns + patience_ns).saturating_sub(load.now_ns),
-        })
-    }
-
-    /// The kernel has no descriptor for another connection. For a while the limit is somewhat below
-    /// the connections that there are now, so that workers find descriptors for files.
-    pub(crate) fn no_descriptor(&mut self, open: usize) {
+    /// The kernel has no descriptor for another connection, for this cause. For a while the limit
+    /// is somewhat below the connections that there are now, so that workers find descriptors for
+    /// files. Which connection is to be closed, if one rests.
+    #[must_use]
+    pub(crate) fn no_descriptor(
+        &mut self,
+        load: Load,
+        cause: &dyn Display,
+        rests: impl Rests,
+    ) -> Option<u32> {
+        let (open, now_ns) = (load.open, load.now_ns);
         let spare = DESCRIPTORS_SPARE.min(open.div_ceil(4));
         self.descriptors_allow = open.saturating_sub(spare).max(1);
+        let victim = self.longest_resting(now_ns, 0, rests);
+        let price = match victim {
+            Some(_) => Price::Closed,
+            None => Price::Refused,
+        };
+        let limit = || format!("accept says {cause} with {open} connections open");
+        self.note(Bound::Descriptors, now_ns, price, &limit);
+        if let Some(index) = victim {
+            self.leaves(index);
+        }
+        victim
     }
 
     /// Where a connection is counted; unknown until [`Admission::learn`].
@@ -405,27 +475,34 @@ impl Admission {
             .map_or(AddressId::UNKNOWN, |place| place.address)
     }
 
-    /// A connection comes from `peer`, and is counted there from now on.
-    pub(crate) fn learn(&mut self, index: u32, peer: Option<SocketAddr>) -> AddressId {
-        let address = self.addresses.enter(index, peer);
-        if let Some(place) = self.place_mut(index) {
-            place.address = address;
+    /// A connection comes from this address, and is counted there from now on, unless it was
+    /// refused or its client is not named yet.
+    pub(crate) fn learn(&mut self, index: u32, address: Address) {
+        if self.address(index) == AddressId::UNKNOWN
+            && let Some(Some(place)) = self.places.get_mut(index as usize)
+        {
+            place.address = self.addresses.enter(index, address);
         }
-        address
     }
 
     /// Connections of an address that are counted.
-    pub(crate) fn connections_of(&self, address: AddressId) -> usize {
+    fn connections_of(&self, address: AddressId) -> usize {
         self.addresses.connections(address)
     }
 
     /// Whether the addresses of all connections that count are known.
-    pub(crate) fn knows_all(&self, load: Load) -> bool {
+    fn knows_all(&self, load: Load) -> bool {
         self.addresses.entered() >= self.counted(load)
     }
 
+    /// Whether the addresses of connections that were there before places ran short are to be
+    /// asked for, little by little.
+    pub(crate) fn asks_addresses(&self, load: Load) -> bool {
+        self.is_half_full(load) && !self.knows_all(load)
+    }
+
     /// Whether an address has more than its share of the places for connections. Alone it has all.
-    pub(crate) fn has_crowd(&self, address: AddressId, load: Load) -> bool {
+    pub(crate) fn exceeds_share(&self, address: AddressId, load: Load) -> bool {
         let own = self.addresses.connections(address);
         let known = self.addresses.entered();
         let others = known.saturating_sub(own);
@@ -436,7 +513,7 @@ impl Admission {
     }
 
     /// The most connections of a listener, if it has more.
-    pub(crate) fn listener_exceeds(&self, listener: u16) -> Option<usize> {
+    fn listener_exceeds(&self, listener: u16) -> Option<usize> {
         let of_listener = &self.listeners[usize::from(listener)];
         (of_listener.open > of_listener.max).then_some(of_listener.max)
     }
@@ -444,7 +521,7 @@ impl Admission {
     /// The connection of the payers to close for one of theirs, `newcomer`: the one that has been
     /// idle longest, or the oldest head that has had some time. `None`: none of those looked at
     /// rests.
-    pub(crate) fn payer(
+    fn payer(
         &mut self,
         payers: Payers,
         newcomer: u32,
@@ -482,14 +559,13 @@ impl Admission {
         oldest.map(|(_, _, index)| index)
     }
 
+    /// Something that lasts was ended for others; `limit` says whose.
+    pub(crate) fn note_ended(&mut self, now_ns: u64, limit: &dyn Fn() -> String) {
+        self.note(Bound::LongLived, now_ns, Price::Ended, limit);
+    }
+
     /// A bound was met; `limit` says where it lies.
-    pub(crate) fn note(
-        &mut self,
-        bound: Bound,
-        now_ns: u64,
-        price: Price,
-        limit: &dyn Fn() -> String,
-    ) {
+    fn note(&mut self, bound: Bound, now_ns: u64, price: Price, limit: &dyn Fn() -> String) {
         self.episodes[bound as usize].note(now_ns, price, limit);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::access_log::{AccessLog, LogEnd};
 use crate::address_limit::Cells;
-use crate::admission::long_lived::LongLived;
+use crate::admission::Admission;
 use crate::connection::Connection;
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
@@ -30,12 +30,8 @@ pub(crate) struct Common {
     pub(crate) server_state: ServerState,
     pub(crate) shared: Arc<Shared>,
     pub(crate) dispatcher: Dispatcher,
-    /// Connections whose clients decide how long they take, longest first.
-    pub(crate) long_lived: LongLived,
-    /// Files hold so many descriptors that the address of whoever takes one must be known.
-    pub(crate) counts_addresses: bool,
-    /// The connection that is called now is closed because its place is wanted.
-    pub(crate) evicts: bool,
+    /// Who has a place, and comes from where.
+    pub(crate) admission: Admission,
     pub(crate) counters: Arc<ThreadCounters>,
     pub(crate) refusals: Refusals,
     /// Requests that were tried here in this turn.
@@ -66,11 +62,13 @@ impl Common {
         self.shortest_ns = of_listeners_ns.min(self.own_shortest_ns);
     }
 
-    /// Where the address of the connection at a place is counted: what it holds is from now on.
-    pub(crate) fn learn(&self, index: u32, peer: Option<SocketAddr>) -> Cells {
-        let cells = self.shared.address_keys.cells(peer);
-        self.name(index, cells);
-        cells
+    /// The connection at a place comes from `peer`: it is counted there from now on, and so is what
+    /// it holds, in every bound.
+    pub(crate) fn learn(&mut self, index: u32, holding: &mut Holding, peer: Option<SocketAddr>) {
+        let address = self.shared.address_keys.find(peer);
+        holding.cells = address.cells;
+        self.admission.learn(index, address);
+        self.name(index, address.cells);
     }
 
     /// The connection at a place is gone, or its address is another one.

@@ -134,7 +134,8 @@ impl Io<'_> {
     pub(crate) fn learn_address(&mut self) {
         if self.connection.holding.cells == Cells::UNKNOWN {
             let (peer, index) = (self.peer(), self.key.index);
-            self.connection.holding.cells = self.common.learn(index, peer);
+            let holding = &mut self.connection.holding;
+            self.common.learn(index, holding, peer);
         }
     }
 
@@ -142,7 +143,8 @@ impl Io<'_> {
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
         let memory_counts = self.common.shared.memory.pools.counts_addresses();
-        if self.common.counts_addresses || memory_counts || self.common.dispatcher.weighs_jobs() {
+        let files_count = self.common.admission.counts_addresses;
+        if files_count || memory_counts || self.common.dispatcher.weighs_jobs() {
             self.learn_address();
         }
     }
@@ -158,7 +160,7 @@ impl Io<'_> {
         if !self.common.dispatcher.lasts(reservation, index) {
             return false;
         }
-        self.common.long_lived.begin(index);
+        self.common.admission.long_lived.begin(index);
         true
     }
 
@@ -259,7 +261,7 @@ impl Io<'_> {
     /// Within [`Event::Expired`](crate::Event::Expired): whether the connection is closed
     /// because its place is wanted for another, before its deadline.
     pub fn is_evicted(&self) -> bool {
-        self.common.evicts
+        self.common.admission.evicts
     }
 
     /// Queues a copy of `bytes`, all of it or nothing.

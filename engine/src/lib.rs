@@ -302,3 +302,7 @@ pub use successor::Successor;
 pub use tls_terms::{PeerCertificate, TlsTerms};
 pub use turn::Turn;
 pub use turns::ConnectionEnd;
+
+/// For tests of parts that know no driver.
+#[cfg(test)]
+use flatpath_driver::simulation::Random;

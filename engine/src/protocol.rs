@@ -65,8 +65,8 @@
 mod event;
 
 use crate::access_log::LogEnd;
-use crate::context::{Context, Job};
 use crate::admission::descriptors::DescriptorBudget;
+use crate::context::{Context, Job};
 use crate::options::ListenerOptions;
 use crate::phase::Stall;
 use crate::scope::WorkerScope;

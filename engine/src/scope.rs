@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::admission::descriptors::ConnectionDescriptors;
 use crate::blocking::{BlockingLimit, Entry, Visitor};
 use crate::connection_handle::ConnectionId;
-use crate::admission::descriptors::ConnectionDescriptors;
 use crate::turns::ConnectionEnd;
 use flatpath_structures::pool::PoolHandle;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
 use crate::access_log::LogTo;
+use crate::admission::descriptors::DescriptorBudget;
 use crate::behind_proxy::Balancers;
 use crate::datagrams::DatagramService;
-use crate::admission::descriptors::DescriptorBudget;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::listener::DynProtocol;

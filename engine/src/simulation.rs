@@ -70,7 +70,7 @@ pub struct Conditions {
     /// Connections with TLS whose ciphers stay ready for use; the others make them anew when they
     /// are next used.
     #[cfg(feature = "tls")]
-    pub thawed_max: usize,
+    pub ciphers_cached_max: usize,
 }
 
 impl Conditions {
@@ -90,7 +90,7 @@ impl Conditions {
             #[cfg(feature = "tls")]
             starts_tls: false,
             #[cfg(feature = "tls")]
-            thawed_max: crate::network::THAWED_MAX,
+            ciphers_cached_max: crate::network::CIPHERS_CACHED_MAX,
         }
     }
 
@@ -534,7 +534,7 @@ impl Thread {
         #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "for ciphers alone"))]
         let mut network = Network::new(simulation, setup);
         #[cfg(feature = "tls")]
-        network.thaw_at_most(conditions.thawed_max);
+        network.cache_ciphers_at_most(conditions.ciphers_cached_max);
         Thread {
             network,
             world,

@@ -11,9 +11,9 @@ use flatpath_structures::queue::INDICES_MAX;
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 use flatpath_sys::process::{Limit, limit};
 
+use crate::admission::descriptors::{DescriptorBudget, make_table};
 use crate::answered::Answered;
 use crate::behind_proxy::Balancers;
-use crate::admission::descriptors::{DescriptorBudget, make_table};
 use crate::discard::OnNetworkThread;
 use crate::error::Error;
 use crate::lifecycle::ServerState;

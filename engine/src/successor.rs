@@ -109,6 +109,8 @@ impl<P: Protocol, F: FnOnce() -> P::Session> Begin for Beginning<P, F> {
 pub(crate) struct Successors {
     entries: Vec<Entry>,
     connections_max: usize,
+    /// The number of the protocol that reads PROXY headers; 0 before a listener has balancers.
+    proxy_header: u16,
 }
 
 struct Entry {
@@ -123,6 +125,7 @@ impl Successors {
         Successors {
             entries: Vec::new(),
             connections_max,
+            proxy_header: 0,
         }
     }
 
@@ -167,6 +170,18 @@ impl Successors {
             was_called: false,
         });
         u16::try_from(self.entries.len()).expect("the first of them")
+    }
+
+    /// Adds the protocol that reads PROXY headers, unless it is there.
+    pub(crate) fn add_proxy_header(&mut self, make: impl FnOnce() -> Box<dyn DynProtocol>) {
+        if self.proxy_header == 0 {
+            self.proxy_header = self.add_own(make());
+        }
+    }
+
+    /// The number of that protocol, which connections begin with whose header is awaited.
+    pub(crate) fn proxy_header(&self) -> u16 {
+        self.proxy_header
     }
 
     /// The protocol with a number, which is not 0.

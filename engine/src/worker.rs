@@ -41,12 +41,12 @@ use flatpath_structures::pool::PoolHandle;
 use flatpath_structures::worker_pool::{Wait, Wake, Worker, WorkerPool, WorkerPoolLimits};
 
 use crate::address_limit::{AddressKeys, Cells};
+use crate::admission::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::answered::Answered;
 use crate::blocking::{BlockingLimit, Home, Permit, Visitor};
 use crate::changed_limits::{ChangedLimits, LimitChange};
 use crate::concurrency_limit::Listeners;
 use crate::connection_handle::ConnectionId;
-use crate::admission::descriptors::{ConnectionDescriptors, DescriptorBudget};
 use crate::discard::{Bin, has_gathered};
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::limits::Limits;

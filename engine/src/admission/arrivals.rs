@@ -1,33 +1,30 @@
-//! Connections that were accepted and wait to be let in, in turn by the address they come from.
+//! Connections that were accepted and wait to be admitted, in turn by the address they come from.
 //!
-//! A network thread lets in [`TURN_ACCEPTS_MAX`] of them in a turn. One address that connects and
-//! connects again does not keep others out: of a crowd one from each address is let in, then the
-//! next. Addresses share queues, by a secret of this process.
+//! A network thread admits [`TURN_ACCEPTS_MAX`] of them in a turn. One address that connects and
+//! connects again does not keep others out: where more wait, one from each address is admitted,
+//! then the next. Addresses share queues, by the secret keys of the server.
 //!
 //! Other names: stochastic fair queueing (McKenney, 1990).
 //!
 //! Invariant: a queue is in `order` once if it has connections, else not.
 //!
-//! Cost: nothing to speak of while all of a turn can be let in. In a crowd, one system call for
-//! each, to learn the address.
+//! Cost: nothing to speak of while one turn can admit all of them. Where more wait, one system call
+//! for each, to learn the address.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 
 use crate::limits::{ARRIVAL_QUEUES, TURN_ACCEPTS_MAX};
 
-use super::addresses::Prefix;
+use super::addresses::Cells;
 
 pub(crate) struct Arrivals<T> {
     /// In the order in which they were accepted; not in a queue yet.
     fresh: VecDeque<T>,
-    /// None before the first crowd.
+    /// None before more waited than one turn admits.
     queues: Box<[VecDeque<T>]>,
     /// Queues that have connections, the one whose turn it is first.
     order: VecDeque<usize>,
     queued: usize,
-    hasher: RandomState,
 }
 
 impl<T> Arrivals<T> {
@@ -37,7 +34,6 @@ impl<T> Arrivals<T> {
             queues: Box::default(),
             order: VecDeque::new(),
             queued: 0,
-            hasher: RandomState::new(),
         }
     }
 
@@ -53,8 +49,9 @@ impl<T> Arrivals<T> {
         self.fresh.push_back(arrival);
     }
 
-    /// Parts the crowd by address, if there are more than one turn lets in.
-    pub(crate) fn arrange(&mut self, peer: impl Fn(&T) -> Option<SocketAddr>) {
+    /// Parts them by address, where more wait than one turn admits. `cells` says where the address
+    /// of one is counted.
+    pub(crate) fn arrange(&mut self, cells: impl Fn(&T) -> Cells) {
         if self.len() <= TURN_ACCEPTS_MAX {
             return;
         }
@@ -62,8 +59,7 @@ impl<T> Arrivals<T> {
             self.queues = (0..ARRIVAL_QUEUES).map(|_| VecDeque::new()).collect();
         }
         while let Some(arrival) = self.fresh.pop_front() {
-            let hash = self.hasher.hash_one(Prefix::of(peer(&arrival)));
-            let number = (hash % ARRIVAL_QUEUES as u64) as usize;
+            let number = cells(&arrival).part(ARRIVAL_QUEUES);
             if self.queues[number].is_empty() {
                 self.order.push_back(number);
             }
@@ -72,7 +68,7 @@ impl<T> Arrivals<T> {
         }
     }
 
-    /// The next one to be let in.
+    /// The next one to be admitted.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let Some(number) = self.order.pop_front() else {
             return self.fresh.pop_front();
@@ -91,32 +87,28 @@ impl<T> Arrivals<T> {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Option<SocketAddr> {
-        Some(SocketAddr::new(text.parse().expect("an address"), 1))
-    }
-
     #[test]
     fn one_address_does_not_keep_others_out_and_keeps_its_own_order() {
         let mut arrivals = Arrivals::new();
+        let addresses = Cells::apart(2);
         for number in 0..1000 {
-            arrivals.push((number, address("192.0.2.1")));
+            arrivals.push((number, addresses[0]));
         }
-        arrivals.push((1000, address("198.51.100.1")));
-        arrivals.push((1001, None));
-        arrivals.arrange(|(_, peer)| *peer);
+        arrivals.push((1000, addresses[1]));
+        arrivals.push((1001, Cells::NONE));
+        arrivals.arrange(|(_, cells)| *cells);
         assert_eq!(arrivals.len(), 1002);
         let order: Vec<_> = std::iter::from_fn(|| arrivals.pop()).collect();
         assert_eq!(order.len(), 1002);
         assert!(arrivals.is_empty());
-        let crowd = order.iter().filter(|(number, _)| *number < 1000);
-        assert!(crowd.is_sorted_by_key(|(number, _)| number));
-        let early = order.iter().take(4).filter(|(number, _)| *number >= 1000);
-        // Of three addresses, two seldom share a queue, and three hardly ever.
-        assert!(early.count() > 0, "{:?}", &order[..4]);
+        let many = order.iter().filter(|(number, _)| *number < 1000);
+        assert!(many.is_sorted_by_key(|(number, _)| number));
+        let early: Vec<_> = order.iter().take(3).map(|(number, _)| *number).collect();
+        assert_eq!(early, [0, 1000, 1001]);
     }
 
     #[test]
-    fn a_few_are_let_in_as_they_came() {
+    fn a_few_are_admitted_as_they_came() {
         let mut arrivals = Arrivals::new();
         for number in 0..TURN_ACCEPTS_MAX {
             arrivals.push(number);

@@ -326,7 +326,7 @@ impl DescriptorBudget {
 
     /// Wakes the owners of caches if there is excess. O(network threads), and one load where
     /// nothing is cached.
-    pub(crate) fn press(&self) {
+    pub(crate) fn wake_caches(&self) {
         if self.excess() > 0 && !self.0.woken.swap(true, Relaxed) {
             // Taken, so that an owner that has looked and not slept yet is not missed.
             drop(self.0.sleep.lock());
@@ -337,7 +337,7 @@ impl DescriptorBudget {
     /// The kernel had no descriptor although the counts allow it: caches give some back.
     pub(crate) fn ran_out(&self) {
         self.0.missed.store(self.0.caches_free(), Relaxed);
-        self.press();
+        self.wake_caches();
     }
 
     /// Whether caches are to give back, or have what the next connection needs. One load where
@@ -354,7 +354,7 @@ impl DescriptorBudget {
     }
 
     fn await_caches(&self) {
-        self.press();
+        self.wake_caches();
         let (began, patience) = (Instant::now(), Duration::from_nanos(CACHES_PATIENCE_NS));
         let counts = &self.0;
         let is_over = || {
@@ -363,7 +363,7 @@ impl DescriptorBudget {
         };
         while is_over() && began.elapsed() < patience {
             std::thread::sleep(CACHES_LOOK);
-            self.press();
+            self.wake_caches();
         }
     }
 

@@ -3,40 +3,46 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use flatpath_driver::simulation::Random;
-
+use super::addresses::AddressKeys;
 use super::*;
+use crate::Random;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// What the connections of a test do: the phase in which each rests, and since when.
 #[derive(Debug, Default)]
-struct Resting(HashMap<u32, (Phase, u64)>);
+pub(super) struct Resting(HashMap<u32, (Phase, u64)>);
 
 impl Resting {
-    fn rests(&self) -> impl Rests {
+    pub(super) fn rests(&self) -> impl Rests {
         |index| self.0.get(&index).copied()
     }
 
-    fn begin(&mut self, admission: &mut Admission, index: u32, phase: Phase, now_ns: u64) {
+    pub(super) fn begin(
+        &mut self,
+        admission: &mut Admission,
+        index: u32,
+        phase: Phase,
+        now_ns: u64,
+    ) {
         self.0.insert(index, (phase, now_ns));
         admission.rests(index, phase);
     }
 }
 
-fn admission(capacity: u32, listeners: &[usize]) -> Admission {
-    Admission::new(capacity as usize, listeners.iter().copied())
+pub(super) fn admission(capacity: u32, listeners: &[usize]) -> Admission {
+    let bounds = listeners.iter().map(|max| ("a listener", *max));
+    Admission::new(capacity as usize, bounds)
 }
 
-fn load(open: usize, max: usize, now_ns: u64) -> Load {
+pub(super) fn load(open: usize, max: usize, now_ns: u64) -> Load {
     Load { open, max, now_ns }
 }
 
-fn peer(host: u8) -> Option<SocketAddr> {
-    Some(SocketAddr::new(
-        IpAddr::V4(Ipv4Addr::new(10, 0, 0, host)),
-        1,
-    ))
+/// The address of a host.
+pub(super) fn address(host: u8) -> Address {
+    let host = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+    AddressKeys::default().find(Some(SocketAddr::new(host, 1)))
 }
 
 #[test]
@@ -47,7 +53,7 @@ fn the_longest_idle_one_is_closed_before_the_oldest_head() {
         (1, Phase::Idle, 2),
         (2, Phase::Idle, 3),
     ] {
-        admission.enter(index, 0);
+        admission.enter(index, 0, true);
         resting.begin(&mut admission, index, phase, now_ns);
     }
     let closes = |admission: &mut Admission, resting: &Resting| {
@@ -67,7 +73,7 @@ fn the_longest_idle_one_is_closed_before_the_oldest_head() {
 fn one_that_is_busy_is_skipped_until_it_rests_again() {
     let (mut admission, mut resting) = (admission(4, &[usize::MAX]), Resting::default());
     for index in 0..2 {
-        admission.enter(index, 0);
+        admission.enter(index, 0, true);
         resting.begin(&mut admission, index, Phase::Idle, u64::from(index));
     }
     resting.0.remove(&0);
@@ -83,7 +89,7 @@ fn one_that_is_busy_is_skipped_until_it_rests_again() {
 fn those_that_rest_only_for_now_keep_their_places_while_there_are_some() {
     let (mut admission, mut resting) = (admission(40, &[usize::MAX]), Resting::default());
     for index in 0..32 {
-        admission.enter(index, 0);
+        admission.enter(index, 0, true);
     }
     resting.begin(&mut admission, 7, Phase::Idle, SECOND);
     let room = |admission: &mut Admission, resting: &Resting, open, now_ns| {
@@ -107,7 +113,7 @@ fn those_that_rest_only_for_now_keep_their_places_while_there_are_some() {
 fn one_that_leaves_counts_no_more_and_only_once() {
     let mut admission = admission(4, &[1]);
     for index in 0..2 {
-        admission.enter(index, 0);
+        admission.enter(index, 0, true);
     }
     let load = load(2, 1, 0);
     assert!(admission.is_beyond(load));
@@ -122,57 +128,77 @@ fn one_that_leaves_counts_no_more_and_only_once() {
 }
 
 #[test]
-fn a_full_thread_accepts_after_some_patience_and_never_beyond_the_overflow() {
-    let mut admission = admission(4, &[usize::MAX]);
-    let full = |now_ns| load(2, 2, now_ns);
-    assert!(
-        admission.accepts(full(10), false, 100),
-        "something can be closed"
-    );
-    assert_eq!(admission.accepts_in_ns(full(10), 100), Some(0));
-    assert!(!admission.accepts(full(10), true, 100));
-    assert_eq!(admission.accepts_in_ns(full(30), 100), Some(80));
-    assert!(!admission.accepts(full(109), true, 100));
-    assert!(admission.accepts(full(110), true, 100));
-    assert!(admission.accepts(load(1, 2, 111), false, 100), "room again");
-    assert!(
-        !admission.accepts(full(112), true, 100),
-        "patience begins anew"
-    );
-    let over = load(2 + OVERFLOW_MAX, 2, 500);
-    assert!(!admission.accepts(over, true, 100));
-    assert_eq!(admission.accepts_in_ns(over, 100), None);
+fn an_address_with_more_than_its_share_of_a_full_table_exceeds_it() {
+    let mut admission = admission(8, &[usize::MAX]);
+    let keys = AddressKeys::default();
+    let [one, other] = [1, 2].map(|host| {
+        let host = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+        keys.find(Some(SocketAddr::new(host, 1)))
+    });
+    for index in 0..6 {
+        admission.enter(index, 0, true);
+        admission.learn(index, one);
+    }
+    let of_one = admission.address(0);
+    let alone = load(6, 8, 0);
+    assert!(!admission.exceeds_share(of_one, alone), "alone it has all");
+    for index in 6..8 {
+        admission.enter(index, 0, true);
+        admission.learn(index, other);
+    }
+    let of_other = admission.address(6);
+    let full = load(8, 8, 0);
+    assert!(admission.exceeds_share(of_one, full) && !admission.exceeds_share(of_other, full));
+    assert!(admission.knows_all(full) && !admission.asks_addresses(full));
+    assert!(admission.asks_addresses(load(9, 8, 0)), "one is not known");
+    assert!(!admission.asks_addresses(load(3, 8, 0)), "there is plenty");
+    admission.refuse(0);
+    assert_eq!(admission.address(0), AddressId::NOWHERE);
+    assert_eq!(admission.connections_of(of_one), 5);
+    admission.learn(0, one);
+    assert_eq!(admission.connections_of(of_one), 5, "it is counted nowhere");
+    admission.learn(1, other);
+    assert_eq!(admission.address(1), of_one, "an address is learned once");
 }
 
 #[test]
-fn an_address_with_more_than_its_share_of_a_full_table_is_a_crowd() {
-    let mut admission = admission(8, &[usize::MAX]);
-    let of_one: Vec<AddressId> = (0..6)
-        .map(|index| {
-            admission.enter(index, 0);
-            admission.learn(index, peer(1))
-        })
-        .collect();
-    let alone = load(6, 8, 0);
-    assert!(!admission.has_crowd(of_one[0], alone), "alone it has all");
-    admission.enter(6, 0);
-    let other = admission.learn(6, peer(2));
-    admission.enter(7, 0);
-    admission.learn(7, peer(2));
-    let full = load(8, 8, 0);
-    assert!(admission.has_crowd(of_one[0], full) && !admission.has_crowd(other, full));
-    assert!(admission.knows_all(full));
-    admission.refuse(0);
-    assert_eq!(admission.address(0), AddressId::NOWHERE);
-    assert_eq!(admission.connections_of(of_one[0]), 5);
+fn a_connection_is_counted_at_no_address_before_its_client_is_named() {
+    let mut admission = admission(4, &[usize::MAX]);
+    admission.enter(0, 0, false);
+    admission.learn(0, address(1));
+    assert_eq!(admission.address(0), AddressId::UNNAMED);
+    admission.is_named(0);
+    assert_eq!(admission.address(0), AddressId::UNKNOWN);
+    admission.learn(0, address(1));
+    let of_client = admission.address(0);
+    assert_eq!(admission.connections_of(of_client), 1);
+    admission.is_named(0);
+    assert_eq!(admission.address(0), of_client);
+    admission.left(0);
+    assert_eq!(admission.connections_of(of_client), 0);
+}
+
+#[test]
+fn when_limits_change_each_place_is_looked_at_once() {
+    let capacity = RELIMITED_PER_TURN + 3;
+    let mut admission = admission(capacity, &[usize::MAX]);
+    assert!(!admission.is_relimiting() && admission.next_relimited().is_empty());
+    admission.begin_relimit();
+    assert!(admission.is_relimiting());
+    assert_eq!(admission.next_relimited(), 0..RELIMITED_PER_TURN);
+    assert!(admission.is_relimiting());
+    assert_eq!(admission.next_relimited(), RELIMITED_PER_TURN..capacity);
+    assert!(!admission.is_relimiting() && admission.next_relimited().is_empty());
 }
 
 #[test]
 fn an_address_and_a_listener_pay_with_their_own() {
     let (mut admission, mut resting) = (admission(8, &[2, 2]), Resting::default());
+    let keys = AddressKeys::default();
     for (index, listener, host) in [(0, 0, 1), (1, 1, 1), (2, 1, 2), (3, 1, 2)] {
-        admission.enter(index, listener);
-        admission.learn(index, peer(host));
+        admission.enter(index, listener, true);
+        let host = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host));
+        admission.learn(index, keys.find(Some(SocketAddr::new(host, 1))));
         resting.begin(&mut admission, index, Phase::Idle, 10 - u64::from(index));
     }
     assert_eq!(admission.listener_exceeds(1), Some(2));
@@ -193,27 +219,32 @@ fn an_address_and_a_listener_pay_with_their_own() {
 fn listeners_that_are_bounded_anew_have_those_counted_that_are_there() {
     let mut admission = admission(4, &[usize::MAX]);
     for index in 0..3 {
-        admission.enter(index, 0);
+        admission.enter(index, 0, true);
     }
     admission.leaves(2);
     assert_eq!(admission.listener_exceeds(0), None);
-    admission.bound_listeners([1].into_iter());
+    admission.bound_listeners([("one", 1)].into_iter());
     assert_eq!(admission.listener_exceeds(0), Some(1));
     admission.left(1);
     admission.left(2);
     assert_eq!(admission.listener_exceeds(0), None);
-    admission.bound_listeners([usize::MAX].into_iter());
+    admission.bound_listeners([("one", usize::MAX)].into_iter());
     admission.left(0);
     assert_eq!(admission.counted(load(0, 1, 0)), 0);
 }
 
 #[test]
-fn a_thread_without_descriptors_has_fewer_places_for_a_while() {
-    let mut admission = admission(4, &[usize::MAX]);
+fn a_thread_without_descriptors_closes_one_that_rests_and_has_fewer_places_for_a_while() {
+    let (mut admission, mut resting) = (admission(4, &[usize::MAX]), Resting::default());
     assert_eq!(admission.places(100, 50), 50);
-    admission.no_descriptor(40);
-    admission.note(Bound::Descriptors, 5, Price::Refused, &|| "none".into());
+    admission.enter(0, 0, true);
+    let none = admission.no_descriptor(load(40, 100, 5), &"none", resting.rests());
+    assert_eq!(none, None, "none rests");
     assert_eq!(admission.places(100, 50), 40 - DESCRIPTORS_SPARE);
+    resting.begin(&mut admission, 0, Phase::Idle, 4);
+    let first = admission.no_descriptor(load(40, 100, 5), &"none", resting.rests());
+    assert_eq!(first, Some(0));
+    assert!(admission.is_leaving(0));
     admission.end_episodes(6);
     assert!(admission.places(100, 50) < 40, "not yet");
     let end_ns = admission.episode_end_ns().expect("an episode");
@@ -235,7 +266,7 @@ fn model_the_one_that_is_closed_has_rested_longest() {
             match (at, random.below(6)) {
                 (None, _) => {
                     let listener = random.below(2) as u16;
-                    admission.enter(index, listener);
+                    admission.enter(index, listener, true);
                     present.push((index, listener, false));
                 }
                 (Some(at), 0) => {

@@ -71,7 +71,7 @@ impl Io<'_> {
     /// once.
     pub(super) fn output_lasts(&mut self) {
         if self.connection.output().queued_bytes() > UNSENT_BYTES_MAX as usize {
-            self.common.long_lived.add(self.key.index);
+            self.common.admission.long_lived.add(self.key.index);
         }
     }
 

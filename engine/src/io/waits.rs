@@ -18,7 +18,7 @@ impl Io<'_> {
     pub fn restart_phase(&mut self, phase: Phase) {
         self.connection.start_phase(phase, self.common.turn.now_ns);
         if phase.is_for_client() {
-            self.common.long_lived.add(self.key.index);
+            self.common.admission.long_lived.add(self.key.index);
         }
     }
 
@@ -30,7 +30,7 @@ impl Io<'_> {
         self.connection
             .start_phase_until(phase, end_ns, self.limits);
         if phase.is_for_client() {
-            self.common.long_lived.add(self.key.index);
+            self.common.admission.long_lived.add(self.key.index);
         }
     }
 

@@ -1,87 +1,83 @@
-//! Arms, cancels and pauses accept, and takes in what comes.
+//! Acts for `crate::admission::accepting`: arms and cancels accept, and takes in what comes.
 //!
-//! Near the limit connections are accepted one by one. At it a connection that rests is closed for
-//! each newcomer; if none rests, newcomers wait in the kernel's backlog for a moment and are then
-//! refused in the protocol's words: see `admission.rs`.
+//! | asked                          | verdict          | what is done                               |
+//! |--------------------------------|------------------|--------------------------------------------|
+//! | a completion                   | `Then`           | a descriptor is freed; the socket closed   |
+//! | room for connections, a drain  | `Next`           | accept is armed, cancelled, or closed      |
+//! | whether newcomers have to wait | `Waits`          | a long-lived connection is looked for      |
+//! | which arrival is next          | [`Arrivals`]     | it gets a place, or is refused             |
+//!
+//! [`Arrivals`]: crate::admission::arrivals::Arrivals
 
 use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket};
 use flatpath_structures::slots::Key;
 
+use crate::admission::accepting::{AcceptMode, AcceptRoom, Brought, Next, Settled, Then, Waits};
+use crate::admission::long_lived::Need;
 use crate::connection::Connection;
 use crate::lifecycle::ServerState;
-use crate::limits::{
-    ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, BACKLOG, LISTEN_PAUSE_NS, TURN_ACCEPTS_MAX,
-};
+use crate::limits::{BACKLOG, TURN_ACCEPTS_MAX};
 use crate::listener::DynProtocol;
 use crate::protocol;
 
-use super::listening::{Acceptor, Door, State};
+use super::admission::resting;
 use super::thread::Network;
 use super::user_data::{KIND_ACCEPT, user_data};
 
-/// Failures in a row after which accept goes on one by one: some sandboxes break multishot accept.
-const FAILURES_MAX: u32 = 8;
+/// What an accept that failed has brought.
+fn failure(errno: Errno, listens: bool) -> Brought {
+    match errno {
+        Errno::CANCELED | Errno::INTR | Errno::AGAIN => Brought::Nothing,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Brought::NoDescriptor,
+        Errno::INVAL if !listens => Brought::NotListening,
+        _ => Brought::Failure,
+    }
+}
 
 impl<D: Driver> Network<D> {
     pub(super) fn accept_completed(&mut self, index: u32, operation: u8, completion: Completion) {
-        let now_ns = self.thread.common.turn.now_ns;
-        let known = self
-            .acceptors
-            .get_mut(index as usize)
-            .filter(|acceptor| acceptor.operation == operation && !acceptor.is_quiet());
-        let Some(acceptor) = known else {
-            return self.thread.discard(completion.outcome);
+        let (common, outcome) = (&mut self.thread.common, completion.outcome);
+        let Some(acceptor) = self.acceptors.of(index, operation) else {
+            return self.thread.discard(outcome);
         };
-        if !completion.more || !matches!(completion.outcome, Outcome::Accepted(_)) {
-            self.door = None;
-        }
-        if !completion.more {
-            let stopped = self.thread.common.server_state >= ServerState::Draining;
-            acceptor.state = if stopped { State::Stopped } else { State::Off };
-        }
-        match completion.outcome {
-            Outcome::Accepted(socket) => {
-                acceptor.failures = 0;
-                self.arrivals.push((acceptor.listener, socket));
-            }
-            Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
-            Outcome::Failed(
-                errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM),
-            ) => {
-                if acceptor.state == State::Off {
-                    acceptor.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
-                }
-                let number = acceptor.listener;
-                self.thread.common.counters(number).accept_pauses.add(1);
-                self.no_descriptor(errno);
-            }
-            // It does not listen yet: the server before this one has not handed over.
-            Outcome::Failed(Errno::INVAL) if acceptor.awaits_its_turn() => {
-                acceptor.state = State::PausedUntil(now_ns.saturating_add(LISTEN_PAUSE_NS));
-            }
-            Outcome::Failed(errno) => {
-                acceptor.failures = acceptor.failures.saturating_add(1);
-                if acceptor.state == State::Off && acceptor.failures > FAILURES_MAX {
-                    acceptor.state = State::PausedUntil(now_ns.saturating_add(ACCEPT_PAUSE_NS));
-                }
-                log::debug!("accept failed: {errno}");
-            }
-            other => {
+        let (number, is_last) = (acceptor.listener, !completion.more);
+        let listens = acceptor.source.as_ref().is_none_or(|it| it.listens());
+        let (brought, errno) = match outcome {
+            Outcome::Accepted(_) => (Brought::Connection, Errno::AGAIN),
+            Outcome::Failed(errno) => (failure(errno, listens), errno),
+            _ => {
                 debug_assert!(false, "an accept neither receives nor sends");
-                self.thread.discard(other);
+                (Brought::Nothing, Errno::AGAIN)
             }
+        };
+        let drains = common.server_state >= ServerState::Draining;
+        let facts = (drains, common.turn.now_ns);
+        let then = acceptor.accepting.completed(brought, is_last, facts);
+        if is_last || brought != Brought::Connection {
+            common.admission.unsettle();
         }
-        if self.acceptors[index as usize].state == State::Stopped {
-            self.close_acceptor(index as usize);
+        match brought {
+            Brought::NoDescriptor => common.counters(number).accept_pauses.add(1),
+            Brought::Failure => log::debug!("accept failed: {errno}"),
+            Brought::Connection | Brought::Nothing | Brought::NotListening => {}
+        }
+        match outcome {
+            Outcome::Accepted(socket) => self.acceptors.arrivals.push((number, socket)),
+            other => self.thread.discard(other),
+        }
+        match then {
+            Then::Continue => {}
+            Then::FreeDescriptor => self.free_descriptor(errno),
+            Then::Close => self.close_acceptor(index as usize),
         }
     }
 
     /// The accept of a server that drains has ended. Takes what has come to the socket till then
-    /// and closes it: another server may share it, and the kernel has told of these connections
-    /// only one of both, which may have been the accept that was cancelled. Who comes from now on
-    /// wakes the other.
+    /// and closes it: another server may share it, and the kernel has reported these connections
+    /// to one of both only, which may have been the accept that was cancelled. A connection that
+    /// comes from now on wakes the other.
     fn close_acceptor(&mut self, index: usize) {
-        let acceptor = &mut self.acceptors[index];
+        let acceptor = &mut self.acceptors.all[index];
         let Some(source) = acceptor.source.take() else {
             return;
         };
@@ -89,26 +85,30 @@ impl<D: Driver> Network<D> {
             let Some(socket) = self.thread.driver.accept_waiting(&source) else {
                 break;
             };
-            self.arrivals.push((acceptor.listener, socket));
+            self.acceptors.arrivals.push((acceptor.listener, socket));
         }
     }
 
-    /// Lets in as many of those accepted as one turn allows.
-    pub(super) fn let_in(&mut self) {
-        // Who is let in may close others, begin an episode, or leave some to the next turn.
-        self.thread.due_ns = 0;
-        let driver = &self.thread.driver;
-        self.arrivals.arrange(|(_, socket)| driver.peer(*socket));
+    /// Admits as many of those accepted as one turn allows.
+    pub(super) fn admit_arrivals(&mut self) {
+        if self.acceptors.arrivals.is_empty() {
+            return;
+        }
+        // A newcomer may close others, begin an episode, or be left to the next turn.
+        self.thread.timers.due_at_once();
+        let (driver, keys) = (&self.thread.driver, &self.thread.common.shared.address_keys);
+        let arrivals = &mut self.acceptors.arrivals;
+        arrivals.arrange(|(_, socket)| keys.cells(driver.peer(*socket)));
         for _ in 0..TURN_ACCEPTS_MAX {
-            let Some((listener, socket)) = self.arrivals.pop() else {
+            let Some((listener, socket)) = self.acceptors.arrivals.pop() else {
                 break;
             };
             self.accepted(listener, socket);
         }
     }
 
-    /// A connection is there: it gets a place, or is told that there is none. One that a cancelled
-    /// accept still brings while the server drains is served: no other process can be given it.
+    /// A connection is there: it gets a place, or is refused. One that a cancelled accept still
+    /// brings while the server drains is served: no other process can be given it.
     fn accepted(&mut self, number: u16, socket: Socket) {
         let common = &self.thread.common;
         common.counters(number).connections_accepted.add(1);
@@ -124,7 +124,7 @@ impl<D: Driver> Network<D> {
             }
             None => (0, listener.protocol.open()),
             Some(balancers) if self.thread.is_balancer(number, balancers, socket) => {
-                let header = self.thread.proxy_header;
+                let header = self.thread.successors.proxy_header();
                 (header, self.thread.successors.get(header).open())
             }
             Some(_) => return self.thread.driver.abort(socket),
@@ -137,8 +137,10 @@ impl<D: Driver> Network<D> {
         match self.connections.insert(connection) {
             Ok(key) => {
                 self.comes_late(key);
-                self.thread.common.counters(number).opened.add(1);
-                self.thread.admission.enter(key.index, number);
+                let is_named = successor == 0 || successor != self.thread.successors.proxy_header();
+                let common = &mut self.thread.common;
+                common.counters(number).opened.add(1);
+                common.admission.enter(key.index, number, is_named);
                 self.note_answered(key);
                 self.admit(key);
                 self.on(key, |event| {
@@ -164,40 +166,43 @@ impl<D: Driver> Network<D> {
         self.thread.driver.close(socket);
     }
 
-    /// Whether nothing has changed that tending the door depends on.
-    pub(super) fn door_is_quiet(&self) -> bool {
-        let descriptors = &self.thread.common.shared.descriptors;
-        let (open, beside_files) = (self.open_connections(), descriptors.places());
-        self.door == Some(Door { open, beside_files }) && !descriptors.caches_give_way()
+    /// Whether nothing has changed that decides on accept.
+    pub(super) fn accepts_are_settled(&self) -> bool {
+        let common = &self.thread.common;
+        let descriptors = &common.shared.descriptors;
+        let now = Settled {
+            open: self.open_connections(),
+            beside_files: descriptors.places(),
+        };
+        common.admission.is_settled(now) && !descriptors.caches_give_way()
     }
 
-    /// The end of a turn, for the connections that are there and those that want to come.
-    pub(super) fn tend_door(&mut self) {
+    /// The end of a turn: makes room for files that are open, and for connections that come.
+    pub(super) fn reconcile_accepts(&mut self) {
+        if self.accepts_are_settled() {
+            return;
+        }
         self.make_room_for_files();
         self.update_accepts();
         self.end_episodes();
+        let (load, are_armed) = (self.load(), self.acceptors.are_armed());
         let common = &mut self.thread.common;
-        common.counts_addresses = common.shared.descriptors.is_weighed();
-        let load = self.load();
-        let has_room = self.thread.admission.counted(load) < load.max;
-        let is_armed = |acceptor: &Acceptor| matches!(acceptor.state, State::Armed(_));
-        let is_settled = has_room && self.acceptors.iter().all(is_armed);
-        self.door = is_settled.then(|| Door {
-            open: load.open,
-            beside_files: self.thread.common.shared.descriptors.places(),
-        });
+        let descriptors = &common.shared.descriptors;
+        common.admission.counts_addresses = descriptors.is_weighed();
+        let beside_files = descriptors.places();
+        common.admission.settle(load, beside_files, are_armed);
     }
 
     /// Ends the episodes that are over.
     fn end_episodes(&mut self) {
         let now_ns = self.thread.now_ns();
-        self.thread.admission.end_episodes(now_ns);
+        self.thread.common.admission.end_episodes(now_ns);
         self.thread.memory.end_episodes(now_ns);
     }
 
     /// When the next episode may be over.
     pub(super) fn episode_end_ns(&self) -> Option<u64> {
-        let of_places = self.thread.admission.episode_end_ns();
+        let of_places = self.thread.common.admission.episode_end_ns();
         let of_memory = self.thread.memory.episode_end_ns();
         of_places.into_iter().chain(of_memory).min()
     }
@@ -208,80 +213,83 @@ impl<D: Driver> Network<D> {
             return;
         }
         let load = self.load();
-        let room = load.max.saturating_sub(load.open);
-        let accepts = self.accepts();
-        for index in 0..self.acceptors.len() {
-            let acceptor = &mut self.acceptors[index];
-            if let State::PausedUntil(until) = acceptor.state
-                && self.thread.common.turn.now_ns >= until
-            {
-                acceptor.state = State::Off;
-            }
-            let plenty = room > ACCEPT_ONE_BY_ONE && acceptor.failures <= FAILURES_MAX;
-            let mode = if plenty {
-                self.accept_mode
-            } else {
-                OperationMode::Single
-            };
-            match acceptor.state {
-                State::Off if accepts => self.arm_accept(index, mode),
-                State::Armed(OperationMode::Multishot) if !plenty => self.cancel_accept(index),
-                State::Armed(_) if !accepts => self.cancel_accept(index),
-                _ => {}
+        let room = AcceptRoom {
+            accepts: self.accepts(),
+            free: load.max.saturating_sub(load.open),
+            mode: self.acceptors.mode,
+            now_ns: load.now_ns,
+        };
+        for index in 0..self.acceptors.all.len() {
+            let acceptor = &mut self.acceptors.all[index];
+            if acceptor.source.is_some() {
+                let next = acceptor.accepting.next(room);
+                self.do_next(index, next);
             }
         }
     }
 
-    fn arm_accept(&mut self, index: usize, mode: OperationMode) {
-        let acceptor = &mut self.acceptors[index];
-        let Some(source) = &acceptor.source else {
-            return;
+    /// Whether another connection may be accepted now. Caches that have what it needs get some
+    /// time to give it back.
+    fn accepts(&mut self) -> bool {
+        let load = self.load();
+        let caches_block = self.thread.common.shared.descriptors.caches_block();
+        let (admission, rests) = (
+            &mut self.thread.common.admission,
+            resting(&mut self.connections),
+        );
+        let waits = match admission.waits(load, caches_block, rests) {
+            Waits::No => false,
+            Waits::UnlessOneEnds => self.longest_lived(&[Need::Place]).is_none(),
+            Waits::Yes => true,
         };
-        acceptor.state = State::Armed(mode);
-        acceptor.operation = acceptor.operation.wrapping_add(1);
-        let user_data = accept_user_data(index, acceptor.operation);
-        self.thread.driver.accept(source, user_data, mode);
+        let admission = &mut self.thread.common.admission;
+        admission.accepts(load, waits, caches_block)
     }
 
-    fn cancel_accept(&mut self, index: usize) {
-        let acceptor = &mut self.acceptors[index];
+    fn do_next(&mut self, index: usize, next: Next) {
+        let acceptor = &mut self.acceptors.all[index];
         let Some(source) = &acceptor.source else {
             return;
         };
-        acceptor.state = State::Cancelling;
-        let user_data = accept_user_data(index, acceptor.operation);
-        self.thread
-            .driver
-            .cancel(Operation::Accept(source), user_data);
+        match next {
+            Next::Stay => {}
+            Next::Arm(mode) => {
+                acceptor.operation = acceptor.operation.wrapping_add(1);
+                let user_data = accept_user_data(index, acceptor.operation);
+                let mode = match mode {
+                    AcceptMode::Single => OperationMode::Single,
+                    AcceptMode::Multishot => OperationMode::Multishot,
+                };
+                self.thread.driver.accept(source, user_data, mode);
+            }
+            Next::Cancel => {
+                let user_data = accept_user_data(index, acceptor.operation);
+                self.thread
+                    .driver
+                    .cancel(Operation::Accept(source), user_data);
+            }
+            Next::Close => acceptor.source = None,
+        }
     }
 
     /// The drain begins: no more connections. A listener closes when its accept has ended.
     pub(super) fn stop_listening(&mut self) {
-        for index in 0..self.acceptors.len() {
-            match self.acceptors[index].state {
-                State::Armed(_) => self.cancel_accept(index),
-                State::Cancelling => {}
-                State::Off | State::PausedUntil(_) | State::Stopped => {
-                    self.acceptors[index].state = State::Stopped;
-                    self.acceptors[index].source = None;
-                }
-            }
+        for index in 0..self.acceptors.all.len() {
+            let next = self.acceptors.all[index].accepting.stop();
+            self.do_next(index, next);
         }
     }
 
     /// How long until a paused accept is tried again.
     pub(super) fn accept_timeout_ns(&self, now_ns: u64) -> Option<u64> {
-        self.acceptors
-            .iter()
-            .filter_map(|acceptor| match acceptor.state {
-                State::PausedUntil(until) => Some(until.saturating_sub(now_ns)),
-                State::Off if acceptor.source.is_some() => {
-                    // Armed at the end of the first turn, or as soon as there is room.
-                    self.accepts_in_ns()
-                }
-                _ => None,
-            })
-            .min()
+        let load = self.load();
+        let common = &self.thread.common;
+        let caches_block = common.shared.descriptors.caches_block();
+        let accepts_in_ns = common.admission.accepts_in_ns(load, caches_block);
+        let acceptors = self.acceptors.all.iter();
+        let open = acceptors.filter(|acceptor| acceptor.source.is_some());
+        let due = open.filter_map(|it| it.accepting.due_in_ns(now_ns, accepts_in_ns));
+        due.min()
     }
 }
 

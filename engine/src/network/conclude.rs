@@ -1,6 +1,6 @@
 //! The end of an event: what follows from it for its connection, its pair, and the tables.
 //!
-//! An event knows one connection. Whoever looks one up, or several, does it through
+//! An event knows one connection. A step that looks one up, or several, does it through
 //! [`Network::on`], so that each event is reconciled, once (N1).
 
 use flatpath_driver::Driver;
@@ -9,7 +9,6 @@ use flatpath_structures::slots::Key;
 use crate::listener::DynProtocol;
 use crate::output::Width;
 
-use super::listening::Acceptor;
 use super::reconcile::Fate;
 use super::thread::{Event, Network};
 
@@ -43,18 +42,17 @@ impl<D: Driver> Network<D> {
         let Some(mut connection) = self.connections.remove(key) else {
             return;
         };
-        self.thread.wheel.cancel(key.index);
-        self.thread.thawed.remove(key.index);
+        self.thread.timers.cancel(key.index);
+        self.thread.cipher_cache.remove(key.index);
         if connection.output().width() != Width::Narrow {
-            self.thread.wide.left(key);
+            self.thread.sends.wide.left(key);
         }
-        self.thread.common.long_lived.remove(key.index);
         self.thread.end_starving(&mut connection, key.index);
         let number = self.listeners[usize::from(connection.listener())].number;
         let (account, holding) = (&mut self.thread.memory, &mut connection.holding);
         account.gone(key.index, holding, number);
         self.thread.common.forget(holding, key.index);
-        self.thread.admission.left(key.index);
+        self.thread.common.admission.left(key.index);
         self.forget_answered(key);
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
@@ -72,6 +70,6 @@ impl<D: Driver> Network<D> {
         }
         let counters = self.thread.common.counters(connection.listener());
         counters.connections_closed.add(1);
-        self.acceptors.iter_mut().for_each(Acceptor::end_pause);
+        self.acceptors.end_pauses();
     }
 }

@@ -245,7 +245,7 @@ impl<D: Driver> Network<D> {
                 true => State::Stopped,
                 false => State::Off,
             };
-            self.thread.due_ns = 0;
+            self.thread.timers.due_at_once();
         }
         match completion.outcome {
             Outcome::Datagram(datagram) => {

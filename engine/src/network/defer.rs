@@ -30,13 +30,47 @@ use crate::waits::Wait;
 
 use super::thread::{Event, Thread};
 
-impl<D: Driver> Thread<D> {
+/// What makes input long, and a connection one that brings much.
+pub(super) struct Bulk {
+    page_bytes: usize,
+    /// The last turn has left deferred input for the next.
+    is_behind: bool,
+}
+
+impl Bulk {
+    /// Where common pages have this length.
+    pub(super) fn new(page_bytes: usize) -> Bulk {
+        Bulk {
+            page_bytes,
+            is_behind: false,
+        }
+    }
+
+    /// The length of a common page.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
     /// Input up to this length is offered when it arrives, in bytes.
     #[inline]
     pub(super) fn at_once_bytes_max(&self) -> usize {
-        self.receive_buffer_bytes / AT_ONCE_PART
+        self.page_bytes / AT_ONCE_PART
     }
 
+    /// The deferred input of so many connections is left for the next turn.
+    pub(super) fn ends_turn(&mut self, left: usize) {
+        self.is_behind = left > 0;
+    }
+
+    /// Whether a connection crowds that has brought so many bytes at once, more than a few
+    /// requests, where so many of all common pages are free.
+    fn begins(&self, bytes: usize, free: u32, pages: u32) -> bool {
+        let is_much = self.is_behind && bytes > self.page_bytes / CROWDING_PART;
+        is_much || free < pages / SCARCE_PAGES_PART
+    }
+}
+
+impl<D: Driver> Thread<D> {
     /// Connections whose input waits for the end of a turn.
     pub(super) fn deferred(&self) -> usize {
         self.waits.len(Wait::Input) + self.waits.len(Wait::CrowdInput)
@@ -57,7 +91,7 @@ impl<D: Driver> Event<'_, D> {
     /// Finds out from what a receive has brought whether its connection crowds.
     pub(super) fn weigh_receive(&mut self, piece: &Piece) {
         let bytes = piece.len();
-        let is_short = bytes <= self.thread.at_once_bytes_max();
+        let is_short = bytes <= self.thread.bulk.at_once_bytes_max();
         let connection = &mut *self.connection;
         if connection.crowds() {
             return connection.note_calm(is_short);
@@ -66,11 +100,35 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         let thread = &*self.thread;
-        let is_much = thread.is_behind && bytes > thread.receive_buffer_bytes / CROWDING_PART;
         let pages = thread.driver.region(0).pages();
-        if is_much || thread.driver.free(0) < pages / SCARCE_PAGES_PART {
+        if thread.bulk.begins(bytes, thread.driver.free(0), pages) {
             connection.begin_crowding();
             self.counters().crowding.add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_brings_much_where_pages_are_scarce_or_the_thread_is_behind() {
+        let pages = 10 * SCARCE_PAGES_PART;
+        let long = 4096 / CROWDING_PART + 1;
+        let rows = [
+            (0, long, pages, false),
+            (1, long, pages, true),
+            (1, long - 1, pages, false),
+            (0, 1, 9, true),
+            (0, 1, 10, false),
+        ];
+        for (left, bytes, free, expected) in rows {
+            let mut bulk = Bulk::new(4096);
+            bulk.ends_turn(left);
+            let begins = bulk.begins(bytes, free, pages);
+            assert_eq!(begins, expected, "{left}, {bytes}, {free}");
+            assert_eq!(bulk.at_once_bytes_max(), 4096 / AT_ONCE_PART);
         }
     }
 }

@@ -6,8 +6,7 @@ use flatpath_driver::Driver;
 
 use crate::connection::Receive;
 use crate::limits::{
-    CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, LONG_SENDS_BYTES, SCARCE_PAGES_PART,
-    TURN_DEFERRED_NS,
+    CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
 };
 use crate::waits::Wait;
 
@@ -18,7 +17,7 @@ impl<D: Driver> Network<D> {
     /// connection in turn; at least one of those that do not crowd and one of those that do.
     pub(super) fn run_deferred(&mut self) {
         if self.thread.deferred() == 0 {
-            self.thread.is_behind = false;
+            self.thread.bulk.ends_turn(0);
             return;
         }
         let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
@@ -39,7 +38,7 @@ impl<D: Driver> Network<D> {
                 }
             }
         }
-        self.thread.is_behind = self.thread.deferred() > 0;
+        self.thread.bulk.ends_turn(self.thread.deferred());
     }
 
     /// The end of a turn: arms the receives of those that crowd and have waited longest.
@@ -70,7 +69,7 @@ impl<D: Driver> Network<D> {
 
     /// The end of a turn: starts long sends, those that have waited longest first.
     pub(super) fn run_long_sends(&mut self) {
-        while self.thread.long_send_bytes < LONG_SENDS_BYTES
+        while self.thread.sends.may_send_long()
             && let Some(key) = self.next_waiting(Wait::Send)
         {
             self.on(key, |event| {

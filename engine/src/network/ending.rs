@@ -50,17 +50,17 @@ impl<D: Driver> Event<'_, D> {
                 self.connection.close(Closing::Abort);
             }
             Overdue::Stall => self.refuse(),
-            // A protocol that forgets to close would be asked for ever.
+            // A protocol that forgets to close would be asked again and again.
             Overdue::Phase(_) => self.connection.close(Closing::AfterOutput),
         }
     }
 
-    /// A connection's protocol begins: if the server drains, it is told so when the client's first
-    /// words were offered.
+    /// A connection's protocol begins: if the server drains, it is notified when the client's first
+    /// bytes were offered.
     pub(super) fn comes_late(&mut self) {
         let drains = self.thread.common.server_state == ServerState::Draining;
         if drains && self.connection.comes_late() {
-            self.thread.late.push(self.key);
+            self.thread.drain.comes_late(self.key);
         }
     }
 
@@ -99,11 +99,10 @@ impl<D: Driver> Event<'_, D> {
 impl<D: Driver> Network<D> {
     /// Fires every deadline that has passed; arms the others anew.
     pub(super) fn fire_deadlines(&mut self) {
-        let mut expired = std::mem::take(&mut self.expired);
         let now_ns = self.thread.common.turn.now_ns;
-        self.thread.wheel.expire(now_ns, &mut expired);
-        for index in expired.drain(..) {
-            if !self.thread.wheel.confirm(index) {
+        let expired = self.thread.timers.take_expired(now_ns);
+        for &index in &expired {
+            if !self.thread.timers.confirm(index) {
                 continue;
             }
             let Some(key) = self.connections.key_at(index) else {
@@ -117,7 +116,7 @@ impl<D: Driver> Network<D> {
                 }
             });
         }
-        self.expired = expired;
+        self.thread.timers.recycle(expired);
     }
 
     /// When the state of the server ends by itself.
@@ -127,9 +126,10 @@ impl<D: Driver> Network<D> {
             server_state,
             ..
         } = &self.thread.common;
+        let began_ns = self.thread.drain.began_ns();
         match server_state {
-            ServerState::Leaving => Some(end_ns(self.state_began_ns, limits.drain_delay)),
-            ServerState::Draining => Some(end_ns(self.state_began_ns, limits.drain_timeout)),
+            ServerState::Leaving => Some(end_ns(began_ns, limits.drain_delay)),
+            ServerState::Draining => Some(end_ns(began_ns, limits.drain_timeout)),
             ServerState::Running | ServerState::Forced => None,
         }
     }
@@ -150,7 +150,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         common.server_state = server_state;
-        self.state_began_ns = now_ns;
+        self.thread.drain.state_began(now_ns);
         if server_state == ServerState::Leaving {
             return;
         }
@@ -163,15 +163,15 @@ impl<D: Driver> Network<D> {
                 .common
                 .bound_shortest(shortest_of(&self.listeners));
             // The wheel may hold the times of before.
-            self.relimited = 0;
+            self.thread.common.admission.begin_relimit();
             self.stop_listening();
         }
         let keys = self.connections.iter().map(|(key, _)| key);
         if server_state < ServerState::Forced {
-            self.untold = keys.collect();
+            self.thread.drain.begin(keys);
             return;
         }
-        self.untold.clear();
+        self.thread.drain.force();
         let keys: Vec<Key> = keys.collect();
         if !keys.is_empty() {
             log::warn!("drain forced: {} connections cut off", keys.len());
@@ -181,11 +181,11 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Tells the protocols of some of the connections that were open when the drain began of it. If
+    /// Notifies the protocols of some of the connections that were open when the drain began. If
     /// each of them says goodbye, the buffers of these are back before the next ones take some.
-    pub(super) fn tell_drain(&mut self) {
-        for _ in 0..self.untold.len().min(TOLD_PER_TURN_MAX) {
-            let Some(key) = self.untold.pop_front() else {
+    pub(super) fn notify_drain(&mut self) {
+        for _ in 0..TOLD_PER_TURN_MAX {
+            let Some(key) = self.thread.drain.next_open() else {
                 break;
             };
             if self.is_fresh(key) {
@@ -205,8 +205,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Whether a client has just connected and its first words may be on their way, or it is told
-    /// of the drain late anyway.
+    /// Whether a client has just connected and its first bytes may be on their way, or its protocol
+    /// is notified of the drain late anyway.
     fn is_fresh(&self, key: Key) -> bool {
         let connection = self.connections.get(key);
         connection.is_some_and(|one| {
@@ -215,12 +215,12 @@ impl<D: Driver> Network<D> {
         })
     }
 
-    /// Tells the protocols of connections that came just before or during the drain of it:
-    /// when what the client said first has been offered, so that it is served, or when the client
-    /// has been silent for as long as one of an idle connection may be.
-    pub(super) fn tell_late(&mut self) {
+    /// Notifies the protocols of connections that came just before the drain or during it: when
+    /// what the client sent first has been offered, so that it is served, or when the client has
+    /// been silent for as long as one of an idle connection may be.
+    pub(super) fn notify_late(&mut self) {
         let now_ns = self.thread.now_ns();
-        let mut late = std::mem::take(&mut self.thread.late);
+        let mut late = self.thread.drain.take_late();
         late.retain(|&key| {
             let Some(connection) = self.connections.get(key) else {
                 return false;
@@ -238,8 +238,7 @@ impl<D: Driver> Network<D> {
             !is_due
         });
         // Some may have begun another protocol meanwhile.
-        late.append(&mut self.thread.late);
-        self.thread.late = late;
+        self.thread.drain.put_late(late);
     }
 
     fn late_ends_ns(&self, since_ns: u64) -> u64 {
@@ -248,7 +247,7 @@ impl<D: Driver> Network<D> {
 
     /// When the first of them will have been silent for that long.
     pub(super) fn late_told_ns(&self) -> Option<u64> {
-        let late = self.thread.late.iter();
+        let late = self.thread.drain.late().iter();
         let open = late.filter_map(|key| self.connections.get(*key));
         let silent = open.filter(|one| !one.has_received());
         silent.map(|one| self.late_ends_ns(one.phase_ns())).min()

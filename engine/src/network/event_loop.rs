@@ -1,22 +1,9 @@
 //! The loop: one turn after the other, whole in [`Network::turn`].
 //!
 //! A turn waits for the kernel and handles its completions; most turns have nothing else to do.
-//! Whether anything else is due is one question, so a turn with a request in it is the path of that
-//! request. The order of the rest follows from what each step makes for the others:
-//!
-//! 1. What other threads have left, and deadlines, all after the completions: a connection that has
-//!    just been heard of does not expire, and a job that is back ends a stall before the deadline
-//!    of the stall is looked at.
-//! 2. Drain, and what events have left for later. Then those that wait for room, because the steps
-//!    before have made some; holders are ended only after that.
-//! 3. Long input and then the connections that were woken: whomever the input of this turn concerns
-//!    is called in the same turn, so that a place is given up in the turn in which it is taken.
-//!    Then connections whose PROXY header was read. Long output after all short replies, and what
-//!    some of it has found no room for.
-//! 4. Receives, as everything before may have freed pages or filled output: those that starve, then
-//!    those that crowd. FINs go to those that no step has closed.
-//! 5. After the protocols' end of the turn, accept, because only now is it known how many
-//!    connections are open; datagrams, whose pages are free by now; and when the next step is due.
+//! Whether any chore is due is one question, so a turn with a request in it is the path of that
+//! request. The steps stand as a list, each with the reason for its place; the drill of mutations
+//! (`turn_…`) turns pairs of them around and has a test fail.
 //!
 //! An event goes one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
 //! pair, `reconcile.rs`, and those that receive, send and charge. None of them calls back up.
@@ -36,7 +23,6 @@ use crate::protocol;
 use crate::turn::Turn;
 use crate::waits::Wait;
 
-use super::listening::Acceptor;
 use super::reconcile::Fate;
 use super::thread::Network;
 use super::user_data::{
@@ -60,63 +46,49 @@ fn has_news(common: &Common) -> bool {
 }
 
 impl<D: Driver> Network<D> {
-    /// Waits for something to happen and handles all of it. See the module.
+    /// Waits for something to happen and handles all of it.
     ///
     /// # Errors
-    /// The driver has lost completions or cannot go on: the thread must end.
+    /// The driver has lost completions or cannot continue: the thread must end.
     pub(crate) fn turn(&mut self) -> io::Result<After> {
-        self.wait_for_events()?;
-        self.complete_all();
+        self.wait_for_events()?; // All that the turn before wants from the kernel is submitted here.
+        self.complete_all(); // A connection that has just been heard of does not expire below.
+        self.admit_arrivals(); // Connections that are open come first, however many arrive.
         let is_quiet = self.is_quiet();
         if !is_quiet {
-            // 1
-            let has_news = self.thread.common.mailbox().take_news();
-            self.collect_jobs();
-            self.take_returns();
-            self.take_reads();
-            if has_news {
-                self.take_watches();
-                self.take_limits();
-                self.take_endings();
-            }
-            self.retry_sources();
-            self.relimit_connections();
-            self.fire_deadlines();
-            // 2
-            self.follow_state();
-            self.tell_drain();
-            self.reconcile_again();
-            self.retry_waiting();
-            self.free_memory();
-            self.end_overdrawn();
-            // 3
-            self.run_deferred();
-            self.run_notified();
-            self.introduce_read();
-            self.run_long_sends();
-            self.look_at_wide();
-            // 4
-            self.rearm_starved();
-            self.arm_crowding();
-            self.send_fins();
+            self.collect_jobs(); // A job that is back ends a stall before that expires.
+            self.take_returns(); // Pages that came back likewise.
+            self.take_reads(); // So has a file whose window was read.
+            self.take_news(); // New limits are there before deadlines are looked at.
+            self.retry_sources(); // Of those that were taken just now none was refused.
+            self.relimit_connections(); // A shorter deadline is armed before deadlines fire.
+            self.fire_deadlines(); // Whatever was to move a connection has done so.
+            self.follow_state(); // Ends what is still open when time is up.
+            self.notify_drain(); // A drain that has just begun.
+            self.reconcile_again(); // What the events before have not finished.
+            self.retry_waiting(); // All before may have made room for those that wait.
+            self.free_memory(); // Only what has found no room now is a reason to end others.
+            self.end_overdrawn(); // The same for jobs and files.
+            self.run_deferred(); // Long input, after all short requests of the turn.
+            self.run_notified(); // Input wakes others: these are called in the same turn.
+            self.introduce_read(); // Long input may have held the PROXY header.
+            self.run_long_sends(); // Long output, after all short replies.
+            self.look_at_wide(); // Long output may have found no place for a wide socket.
+            self.rearm_starved(); // All before may have freed pages, or filled output.
+            self.arm_crowding(); // After those that starve, which brought less.
+            self.send_fins(); // Only what no step before has closed.
         }
-        self.end_turn_of_listeners();
+        self.end_turn_of_listeners(); // No protocol is called after this, but for evictions.
         if !is_quiet {
-            // 5
-            if !self.door_is_quiet() {
-                self.tend_door();
-            }
-            self.receive_datagrams();
-            self.trim();
-            self.freeze();
-            self.log_long_waits();
-            self.thread.due_ns = self.next_due_ns();
+            self.reconcile_accepts(); // Only now is it known how many connections are open.
+            self.receive_datagrams(); // Connections have given their pages back.
+            self.trim(); // What is idle now was not needed in this turn.
+            self.evict_ciphers(); // The same for ciphers.
+            self.log_long_waits(); // What waits now has waited through all of the turn.
+            self.sleep(); // All chores are done: when is the next?
         }
-        if self.thread.memory.is_check_due(self.thread.now_ns()) {
-            self.check_memory();
-        }
-        self.thread.common.dispatcher.flush();
-        self.thread.common.shared.bin_gathered();
+        self.check_memory(); // What connections hold at the end of a turn counts.
+        self.hand_over_jobs(); // One wake-up for all jobs of the turn.
         self.thread.turn_ended();
         match self.thread.common.server_state {
             ServerState::Running | ServerState::Leaving => Ok(After::GoOn),
@@ -127,28 +99,23 @@ impl<D: Driver> Network<D> {
     /// Whether no chore is due. What a chore needs is found here in one of three ways:
     ///
     /// - Its queue is not empty, or another thread has left something: asked here, in every turn.
-    /// - It is due at a time. `due_ns` is no later than the first of these: what is armed within a
-    ///   turn lowers it ([`Thread::due`](super::thread::Thread::due)), and every turn with chores
-    ///   ends with computing it anew (`next_due_ns`).
-    /// - An event needs a look at all of it: it sets `due_ns` to 0.
+    /// - It is due at a time, no earlier than the timers of the thread say (`timers.rs`).
+    /// - An event needs a look at all of it: it has all of them due at once.
     pub(crate) fn is_quiet(&self) -> bool {
         let (thread, common) = (&self.thread, &self.thread.common);
         let awaits_pages = thread.memory.pages.any_waits();
         let has_waiting = thread.waits.any() || awaits_pages || common.dispatcher.has_waiting();
         !has_waiting
-            && thread.now_ns() < thread.due_ns
+            && !thread.timers.is_due(thread.now_ns())
             && !thread.memory.is_short()
             && !has_news(common)
-            && self.door_is_quiet()
+            && self.accepts_are_settled()
     }
 
     fn wait_for_events(&mut self) -> io::Result<()> {
         let thread = &mut self.thread;
         let (driver, common) = (&mut thread.driver, &mut thread.common);
-        let timeout_ns = match thread.due_ns {
-            u64::MAX => None,
-            due_ns => Some(due_ns.saturating_sub(driver.now_ns())),
-        };
+        let timeout_ns = thread.timers.timeout_ns(|| driver.now_ns());
         // What is being sent may be what they wait for.
         if thread.waits.take_hurry()
             || common.dispatcher.has_waiting()
@@ -158,7 +125,7 @@ impl<D: Driver> Network<D> {
         }
         // What a send that has just been made leaves behind is not to wait for the next event.
         let ready = || has_news(common) || has_gathered();
-        driver.wait(timeout_ns, &ready, &mut self.completions)?;
+        driver.wait(timeout_ns, &ready, self.pending.room())?;
         common.turn = Turn {
             number: common.turn.number + 1,
             now_ns: driver.now_ns(),
@@ -166,22 +133,22 @@ impl<D: Driver> Network<D> {
         };
         let lifecycle = &common.shared.lifecycle;
         lifecycle.turn_began(common.number, common.turn.now_ns);
-        thread.long_send_bytes = 0;
+        thread.sends.begin_turn();
         Ok(())
     }
 
-    /// Handles completions, oldest first: as many as a turn allows of connections that are open,
-    /// and fewer new ones after them. However fast clients come, and go again, the others wait for
-    /// a bounded part of a turn; the rest of the crowd waits for the next.
+    /// Handles completions, oldest first: as many of connections that are open as a turn allows.
+    /// However fast clients send, the others wait for a bounded part of a turn; what is left waits
+    /// for the next. Accepts are not counted: what they bring has a bound of its own.
     fn complete_all(&mut self) {
         let mut left = TURN_COMPLETIONS_MAX;
         while left > 0
-            && let Some(completion) = self.backlog.pop_front()
+            && let Some(completion) = self.pending.next_left_over()
         {
             left -= 1;
             self.complete(completion);
         }
-        let mut completions = std::mem::take(&mut self.completions);
+        let mut completions = self.pending.take();
         for completion in completions.drain(..) {
             if kind_of(completion.user_data) == KIND_ACCEPT {
                 self.complete(completion);
@@ -189,22 +156,19 @@ impl<D: Driver> Network<D> {
                 left -= 1;
                 self.complete(completion);
             } else {
-                self.backlog.push_back(completion);
-                self.thread.due_ns = 0;
+                self.pending.leave(completion);
+                self.thread.timers.due_at_once();
             }
         }
-        self.completions = completions;
-        if !self.arrivals.is_empty() {
-            self.let_in();
-        }
+        self.pending.recycle(completions);
         if left < TURN_COMPLETIONS_MAX
             && let Some(trim_ns) = self.thread.memory.note_use()
         {
-            self.thread.due(trim_ns);
+            self.thread.timers.due(trim_ns);
         }
     }
 
-    /// Finds whom a completion concerns, once for all that follows from it.
+    /// Finds the connection that a completion is of, once for all that follows from it.
     fn complete(&mut self, completion: Completion) {
         let (kind, operation, generation, index) = parts(completion.user_data);
         match kind {
@@ -238,6 +202,15 @@ impl<D: Driver> Network<D> {
         self.conclude(key, fate);
     }
 
+    /// Takes what other threads have left beside jobs.
+    fn take_news(&mut self) {
+        if self.thread.common.mailbox().take_news() {
+            self.take_watches();
+            self.take_limits();
+            self.take_endings();
+        }
+    }
+
     /// Connections that held too much look again, as some of it has come back.
     fn take_returns(&mut self) {
         let wakes = Arc::clone(&self.thread.common.wakes);
@@ -249,13 +222,13 @@ impl<D: Driver> Network<D> {
     }
 
     /// Calls the connections that were woken, oldest first: a bounded part of them in one turn, so
-    /// that a broadcast to all leaves the turn short. Whom these wake in turn is for the next turn,
-    /// which follows at once.
+    /// that a broadcast to all leaves the turn short. What these wake is for the next turn, which
+    /// follows at once.
     fn run_notified(&mut self) {
         let wakes = Arc::clone(&self.thread.common.wakes);
-        self.woken.extend(wakes.woken.indices());
-        for _ in 0..self.woken.len().min(TURN_WOKEN_MAX) {
-            let Some(index) = self.woken.pop_front() else {
+        self.pending.wake(wakes.woken.indices());
+        for _ in 0..self.pending.woken().min(TURN_WOKEN_MAX) {
+            let Some(index) = self.pending.next_woken() else {
                 break;
             };
             self.on(wakes.woken.take(index), |event| {
@@ -305,7 +278,8 @@ impl<D: Driver> Network<D> {
         if let Some(log) = &mut self.thread.common.access_log
             && !log.flush()
         {
-            self.thread.due(self.thread.now_ns() + AGAIN_NS);
+            let again_ns = self.thread.now_ns() + AGAIN_NS;
+            self.thread.timers.due(again_ns);
         }
     }
 
@@ -316,26 +290,30 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// When a chore is due although nothing happens before: 0 for at once, `u64::MAX` for never.
-    fn next_due_ns(&mut self) -> u64 {
-        let waits_for_nothing = !self.backlog.is_empty()
-            || !self.arrivals.is_empty()
-            || !self.woken.is_empty()
-            || !self.untold.is_empty();
-        if waits_for_nothing || self.thread.waits.are_due() || self.is_relimiting() {
-            return 0;
+    /// The jobs of the turn go to workers, and what the program's code has dropped to the bin.
+    fn hand_over_jobs(&mut self) {
+        self.thread.common.dispatcher.flush();
+        self.thread.common.shared.bin_gathered();
+    }
+
+    /// Says when a chore is due although nothing happens before.
+    fn sleep(&mut self) {
+        let waits_for_nothing = self.pending.any()
+            || !self.acceptors.arrivals.is_empty()
+            || self.thread.drain.has_open()
+            || self.thread.common.admission.is_relimiting();
+        if waits_for_nothing || self.thread.waits.are_due() {
+            return self.thread.timers.due_at_once();
         }
         let now_ns = self.thread.now_ns();
         let episode_end_ns = self.episode_end_ns();
         if episode_end_ns.is_some() {
-            self.door = None;
+            self.thread.common.admission.unsettle();
         }
         let (waits, common) = (&self.thread.waits, &self.thread.common);
-        let timer_ns = self.thread.wheel.next_ns(now_ns);
         let is_waited_for =
-            waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources_refused > 0;
+            waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources.any_refused();
         let times = [
-            timer_ns.map(|ns| now_ns.saturating_add(ns)),
             self.accept_timeout_ns(now_ns)
                 .map(|ns| now_ns.saturating_add(ns)),
             is_waited_for.then_some(now_ns + WAITING_NS),
@@ -349,17 +327,14 @@ impl<D: Driver> Network<D> {
             self.state_ends_ns(),
             self.late_told_ns(),
             self.datagrams.due_ns(),
-            Some(self.thread.rested_ns).filter(|rested_ns| *rested_ns > now_ns),
         ];
-        times.into_iter().flatten().min().unwrap_or(u64::MAX)
+        self.thread.timers.sleep_until(now_ns, times);
     }
 
     /// The end of a turn of a server that drains.
     fn after(&mut self) -> After {
-        self.tell_late();
-        let idle = self.connections.is_empty()
-            && self.arrivals.is_empty()
-            && self.acceptors.iter().all(Acceptor::is_quiet);
+        self.notify_late();
+        let idle = self.connections.is_empty() && self.acceptors.are_quiet();
         if idle && self.end_datagrams() {
             let common = &mut self.thread.common;
             if common.server_state == ServerState::Draining {

@@ -1,8 +1,8 @@
 //! Connections through a load balancer: who may connect, and who a connection comes from.
 //!
 //! Limits and shares count a connection with its client's address, which the header names; what it
-//! holds before that is counted with the balancer's. Only the order in which a crowd is let in goes
-//! by the balancer's address: of the client nothing is known then.
+//! holds before that is counted with the balancer's. Only the order in which connections are
+//! admitted goes by the balancer's address: of the client nothing is known then.
 
 use flatpath_driver::{Driver, Socket};
 use flatpath_structures::slots::Key;
@@ -37,6 +37,7 @@ impl<D: Driver> Event<'_, D> {
         let holding = &mut self.connection.holding;
         self.thread.memory.uncount(holding, self.listener.number);
         self.thread.common.forget(holding, self.key.index);
+        self.thread.common.admission.is_named(self.key.index);
     }
 }
 
@@ -48,7 +49,7 @@ impl<D: Driver> Network<D> {
         };
         event.forget_balancer();
         if event.change_from_header() {
-            self.admit_address(key);
+            self.admit_client(key);
         } else {
             event.connection.close(Closing::Abort);
         }

@@ -1,18 +1,12 @@
-//! One listener of a network thread, and its sockets: when accept is armed on each.
-//!
-//! | state      | what happened                              | what ends it                      |
-//! |------------|--------------------------------------------|-----------------------------------|
-//! | Off        | nothing armed                              | room for another connection       |
-//! | Armed      | a single or a multishot accept outstanding | its final completion              |
-//! | Cancelling | too little room left for a multishot one   | its final completion              |
-//! | Paused     | the kernel had no descriptor or no memory, | a connection closes, or the pause |
-//! |            | or the socket does not listen yet          |                                   |
-//! | Stopped    | the server drains                          | nothing                           |
+//! The listeners of a network thread, and their sockets; how accept is armed on each is decided in
+//! `crate::admission::accepting`.
 
 use std::sync::Arc;
 
-use flatpath_driver::{Listener as Source, OperationMode};
+use flatpath_driver::{Listener as Source, OperationMode, Socket};
 
+use crate::admission::accepting::{AcceptMode, Accepting};
+use crate::admission::arrivals::Arrivals;
 use crate::behind_proxy::Balancers;
 use crate::connection::shortest_ns;
 use crate::limits::Limits;
@@ -22,25 +16,14 @@ use crate::memory::pages::PageKind;
 use crate::options::Spread;
 use crate::worker::Shared;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Off,
-    Armed(OperationMode),
-    Cancelling,
-    PausedUntil(u64),
-    Stopped,
-}
-
 /// A socket that a network thread accepts from.
 pub(super) struct Acceptor {
     /// There until the drain has ended its accept.
     pub(super) source: Option<Source>,
     /// The thread's number for the listener that the connections are for.
     pub(super) listener: u16,
-    pub(super) state: State,
+    pub(super) accepting: Accepting,
     pub(super) operation: u8,
-    /// Failures in a row that said nothing about descriptors: multishot may be what fails.
-    pub(super) failures: u32,
 }
 
 impl Acceptor {
@@ -48,42 +31,59 @@ impl Acceptor {
         Acceptor {
             source: Some(source),
             listener,
-            state: State::Off,
+            accepting: Accepting::new(),
             operation: 0,
-            failures: 0,
         }
-    }
-
-    /// True when nothing is armed because the socket does not listen yet.
-    pub(super) fn awaits_its_turn(&self) -> bool {
-        let source = self.source.as_ref();
-        self.state == State::Off && source.is_some_and(|source| !source.listens())
-    }
-
-    /// A connection is gone: a paused accept may find its descriptor.
-    pub(super) fn end_pause(&mut self) {
-        if let State::PausedUntil(_) = self.state {
-            self.state = State::Off;
-        }
-    }
-
-    /// True when nothing is outstanding.
-    pub(super) fn is_quiet(&self) -> bool {
-        matches!(
-            self.state,
-            State::Off | State::PausedUntil(_) | State::Stopped
-        )
     }
 }
 
-/// What is known of the places for connections since the door was tended. While it stays the same,
-/// nothing has to be closed, and accept stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Door {
-    /// Connections that hold a descriptor.
-    pub(super) open: usize,
-    /// How many may, beside the files that are open.
-    pub(super) beside_files: usize,
+/// The sockets of all listeners, in their order, and what they have accepted.
+///
+/// Invariant: a socket that was accepted is in the table of connections, or in `arrivals`.
+pub(super) struct Acceptors {
+    pub(super) all: Vec<Acceptor>,
+    /// How connections are accepted where there is plenty of room.
+    pub(super) mode: AcceptMode,
+    /// Accepted by a listener and not admitted yet: however many come at once, they do not delay
+    /// the connections that are open.
+    pub(super) arrivals: Arrivals<(u16, Socket)>,
+}
+
+impl Acceptors {
+    pub(super) fn new(all: Vec<Acceptor>, mode: OperationMode) -> Acceptors {
+        Acceptors {
+            all,
+            mode: match mode {
+                OperationMode::Single => AcceptMode::Single,
+                OperationMode::Multishot => AcceptMode::Multishot,
+            },
+            arrivals: Arrivals::new(),
+        }
+    }
+
+    /// The acceptor that an operation is of, while that is outstanding.
+    pub(super) fn of(&mut self, index: u32, operation: u8) -> Option<&mut Acceptor> {
+        let acceptor = self.all.get_mut(index as usize)?;
+        let is_outstanding = acceptor.operation == operation && !acceptor.accepting.is_quiet();
+        is_outstanding.then_some(acceptor)
+    }
+
+    /// A connection is gone: paused accepts may find its descriptor.
+    pub(super) fn end_pauses(&mut self) {
+        for acceptor in &mut self.all {
+            acceptor.accepting.end_pause();
+        }
+    }
+
+    /// Whether every socket has an accept outstanding.
+    pub(super) fn are_armed(&self) -> bool {
+        self.all.iter().all(|it| it.accepting.is_armed())
+    }
+
+    /// Whether no accept is outstanding, and none has brought what waits.
+    pub(super) fn are_quiet(&self) -> bool {
+        self.arrivals.is_empty() && self.all.iter().all(|it| it.accepting.is_quiet())
+    }
 }
 
 /// One listener of a network thread.
@@ -97,7 +97,7 @@ pub(super) struct Listener {
     pub(super) written_id: u16,
     /// What its connections receive into at first.
     pub(super) first_pages: PageKind,
-    /// Who may connect, each connection with a PROXY header; `None`: everybody, without.
+    /// Which peers may connect, each connection with a PROXY header; `None`: all, without one.
     pub(super) balancers: Option<Arc<Balancers>>,
     /// The number of the protocol that makes the handshakes of TLS among the successors; 0 where
     /// there is none.
@@ -155,6 +155,11 @@ impl Listener {
             self.written_id = std::mem::take(&mut self.region_id);
             self.first_pages = PageKind::COMMON;
         }
+    }
+
+    /// Its name, and the most connections that it may have.
+    pub(super) fn bound(&self) -> (&'static str, usize) {
+        (self.protocol.options().name, self.connections_max)
     }
 
     /// Has these bounds from now on; with `None` its own, under those of the server.

@@ -7,10 +7,8 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::admission::Bound;
 use crate::admission::long_lived::{Facts, Missing, Need, Standing};
 use crate::connection::Connection;
-use crate::episode::Price;
 use crate::limits::LONG_LIVED_ENDED_MAX;
 
 use super::thread::{Network, peer_of};
@@ -30,7 +28,7 @@ impl<D: Driver> Facts for Candidate<'_, D> {
     }
 
     fn may_end(&self) -> bool {
-        let admission = &self.network.thread.admission;
+        let admission = &self.network.thread.common.admission;
         !self.connection.is_closing() && !admission.is_leaving(self.index)
     }
 
@@ -42,8 +40,8 @@ impl<D: Driver> Facts for Candidate<'_, D> {
             Need::Jobs => dispatcher.lasting_of(index) > 0 && dispatcher.lasting_paid_by(cells),
             Need::Files => common.files_of(index) > 0 && shared.descriptors.pays(cells),
             Need::Place => {
-                let address = thread.admission.address(index);
-                thread.admission.has_crowd(address, self.network.load())
+                let address = common.admission.address(index);
+                common.admission.exceeds_share(address, self.network.load())
             }
             Need::Memory => {
                 let by_address = &shared.memory.by_address;
@@ -62,14 +60,14 @@ impl<D: Driver> Network<D> {
 
     /// When some of what those that pay hold is ended next, if it is wanted.
     pub(super) fn next_round_ns(&self) -> Option<u64> {
-        let round_ns = self.thread.common.long_lived.round_ns();
+        let round_ns = self.thread.common.admission.long_lived.round_ns();
         self.is_overdrawn().then_some(round_ns)
     }
 
     /// Ends what those that pay have held longest, while others hold more of a bound than is left.
     pub(super) fn end_overdrawn(&mut self) {
         let now_ns = self.thread.now_ns();
-        if !self.is_overdrawn() || !self.thread.common.long_lived.begin_round(now_ns) {
+        if !self.is_overdrawn() || !self.thread.common.admission.long_lived.begin_round(now_ns) {
             return;
         }
         let common = &mut self.thread.common;
@@ -101,12 +99,12 @@ impl<D: Driver> Network<D> {
 
     /// The connection to end for one of the needs, as far as a search shows.
     pub(super) fn longest_lived(&mut self, needs: &[Need]) -> Option<Key> {
-        let mut search = self.thread.common.long_lived.search();
+        let mut search = self.thread.common.admission.long_lived.search();
         loop {
-            let index = self.thread.common.long_lived.next(&mut search)?;
+            let index = self.thread.common.admission.long_lived.next(&mut search)?;
             let key = self.connections.key_at(index)?;
             let mut event = self.event(key)?;
-            let is_leaving = event.thread.admission.is_leaving(index);
+            let is_leaving = event.thread.common.admission.is_leaving(index);
             if !event.connection.is_closing() && !is_leaving {
                 // What it holds may have been taken while nothing was counted.
                 event.learn_address();
@@ -117,7 +115,7 @@ impl<D: Driver> Network<D> {
                 index,
             };
             let standing = Standing::of(&candidate, needs);
-            let long_lived = &mut self.thread.common.long_lived;
+            let long_lived = &mut self.thread.common.admission.long_lived;
             if long_lived.is_found((index, &mut search), standing) {
                 return Some(key);
             }
@@ -149,10 +147,9 @@ impl<D: Driver> Network<D> {
             Some(peer) => format!("{} has more than its share", peer.ip()),
             None => "one has more than its share".into(),
         };
-        let admission = &mut self.thread.admission;
-        admission.note(Bound::Lasting, now_ns, Price::Ended, from);
+        self.thread.common.admission.note_ended(now_ns, from);
         self.on(key, |event| {
-            event.thread.common.long_lived.remove(key.index);
+            event.thread.common.admission.long_lived.remove(key.index);
             event.end_for_others();
         });
     }

@@ -111,9 +111,15 @@ impl<D: Driver> Event<'_, D> {
     /// closed by now, if this was its last send: the driver cannot say then whose it is.
     pub(super) fn learn_address(&mut self) {
         if self.connection.holding.cells == Cells::UNKNOWN && !self.connection.is_sending_last() {
-            let peer = peer_of(&self.thread.driver, self.connection);
-            self.connection.holding.cells = self.thread.common.learn(self.key.index, peer);
+            self.ask_address();
         }
+    }
+
+    /// Asks where the connection comes from, and has it counted there.
+    pub(super) fn ask_address(&mut self) {
+        let peer = peer_of(&self.thread.driver, self.connection);
+        let (common, holding) = (&mut self.thread.common, &mut self.connection.holding);
+        common.learn(self.key.index, holding, peer);
     }
 
     /// Does what follows from a charge.
@@ -229,14 +235,21 @@ impl<D: Driver> Network<D> {
         }
     }
 
+    /// Once a millisecond, counts what is held. One comparison else.
+    #[inline]
+    pub(super) fn check_memory(&mut self) {
+        if self.thread.memory.is_check_due(self.thread.now_ns()) {
+            self.count_holdings();
+        }
+    }
+
     /// Looks whether memory runs short, and counts what is held with its addresses: a part of the
     /// table each time. Where places run short, addresses are asked for likewise.
-    pub(super) fn check_memory(&mut self) {
+    fn count_holdings(&mut self) {
         let now_ns = self.thread.now_ns();
         let is_waited_for = !self.thread.waits.is_empty(Wait::Memory)
             || self.thread.common.dispatcher.waiting_for_memory() > 0;
-        let (load, admission) = (self.load(), &self.thread.admission);
-        let asks_addresses = admission.is_half_full(load) && !admission.knows_all(load);
+        let asks_addresses = self.thread.common.admission.asks_addresses(self.load());
         let account = &mut self.thread.memory;
         for index in account.check(now_ns, is_waited_for, asks_addresses) {
             let Some(mut event) = self.event_at(index) else {
@@ -251,9 +264,8 @@ impl<D: Driver> Network<D> {
                 let (account, number) = (&event.thread.memory, event.listener.number);
                 account.count(&mut event.connection.holding, number);
             }
-            let key = event.key;
-            if asks_addresses && !self.awaits_header(key) {
-                self.address_of(key);
+            if asks_addresses {
+                event.learn_address();
             }
         }
     }

@@ -11,13 +11,13 @@
 //! |               | **steps of a turn**                                              |
 //! | jobs.rs       | what comes back from workers, and what waits for room            |
 //! | ahead.rs      | windows of files that workers read before they are sent          |
-//! | deferred.rs   | the end of the turn: long input, long output, crowds             |
+//! | deferred.rs   | the end of the turn: long input, long output                     |
 //! | watch.rs      | eventfds whose consumers are called here                         |
 //! | ending.rs     | deadlines and drain                                              |
-//! | accept.rs     | listeners: arm, pause, limit                                     |
-//! | introduce.rs  | connections through a load balancer: who they come from          |
+//! | accept.rs     | the same for accept: arms and cancels it, takes in what comes    |
+//! | introduce.rs  | connections through a load balancer: where they come from        |
 //! | relimit.rs    | limits that change while the server runs                         |
-//! | admission.rs  | does what `crate::admission` says of newcomers                   |
+//! | admission.rs  | does what `crate::admission` says: closes, ends and refuses      |
 //! | long_lived.rs | ends what addresses hold beyond their share, for others          |
 //! |               | **the end of an event**                                          |
 //! | conclude.rs   | what follows from an event, for its connection and the tables    |
@@ -25,20 +25,25 @@
 //! |               | **without a connection**                                         |
 //! | datagrams.rs  | what comes without a connection, and its replies                 |
 //! |               | **one connection** (`Event`)                                     |
-//! | reconcile.rs  | carry out what a call wished: output, receive, end, deadline     |
+//! | reconcile.rs  | carries out what a call wished: output, receive, end, deadline   |
 //! | memory.rs     | does what `crate::memory` says of it, and in each turn of all    |
 //! | receive.rs    | bytes in: offer, keep, stall                                     |
 //! | piped.rs      | long bodies in, by reference                                     |
 //! | written.rs    | what was in records, in pages of the listener's own              |
 //! | secure.rs     | TLS between the socket and the protocol                          |
-//! | defer.rs      | input that takes long, and who crowds                            |
+//! | defer.rs      | input that takes long, and connections that bring much           |
 //! | send.rs       | bytes out                                                        |
 //! | wide.rs       | how much of them the kernel takes at a time                      |
-//! | refuse.rs     | ends it for want of room                                         |
+//! | refuse.rs     | ends it for want of room, or for what it holds                   |
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
-//! | listening.rs, sources.rs, thawed.rs | plain state                            |
+//! | timers.rs     | when the next chore is due                                       |
+//! | pending.rs    | what was found and is not handled yet                            |
+//! | drain.rs      | which protocols are left to notify of a drain                    |
+//! | listening.rs  | listeners, and their sockets                                     |
+//! | sources.rs    | eventfds                                                         |
+//! | cipher_cache.rs | connections whose ciphers are ready for use                    |
 //! | user_data.rs  | what travels with an operation                                   |
 //!
 //! Calls go down this table, but for two pairs of files that call each other, those of the end of
@@ -47,10 +52,12 @@
 mod accept;
 mod admission;
 mod ahead;
+mod cipher_cache;
 mod conclude;
 mod datagrams;
 mod defer;
 mod deferred;
+mod drain;
 mod ending;
 mod event_loop;
 mod introduce;
@@ -59,6 +66,7 @@ mod listening;
 mod logging;
 mod long_lived;
 mod memory;
+mod pending;
 mod piped;
 mod receive;
 mod reconcile;
@@ -69,17 +77,17 @@ mod send;
 mod setup;
 mod sources;
 mod splice;
-mod thawed;
 mod thread;
+mod timers;
 mod user_data;
 mod watch;
 mod wide;
 mod written;
 
+#[cfg(all(feature = "simulation", feature = "tls"))]
+pub(crate) use cipher_cache::CIPHERS_CACHED_MAX;
 pub(crate) use datagrams::{DatagramSetup, add_datagram_region};
 pub(crate) use event_loop::After;
 pub(crate) use setup::{Setup, places_of};
-#[cfg(all(feature = "simulation", feature = "tls"))]
-pub(crate) use thawed::THAWED_MAX;
 pub(crate) use thread::Network;
 pub(crate) use user_data::CONNECTIONS_BOUND;

@@ -35,7 +35,7 @@ impl<D: Driver> Event<'_, D> {
                 }
                 connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
                 let takes_at_once = connection.takes_at_once();
-                if takes_at_once && piece.len() <= self.thread.at_once_bytes_max() {
+                if takes_at_once && piece.len() <= self.thread.bulk.at_once_bytes_max() {
                     self.offer(piece, 0);
                 } else {
                     self.enqueue(piece);
@@ -71,7 +71,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// A piece that is not offered at once: because of its length, or of what came before.
     fn enqueue(&mut self, piece: Piece) {
-        let at_once_bytes_max = self.thread.at_once_bytes_max();
+        let at_once_bytes_max = self.thread.bulk.at_once_bytes_max();
         if self.connection.crowds() || piece.len() > at_once_bytes_max {
             self.weigh_receive(&piece);
         }
@@ -126,7 +126,7 @@ impl<D: Driver> Event<'_, D> {
     /// Offers what has arrived, in order, for as long as the protocol takes it and it is short; the
     /// rest is deferred. Then the end of the stream, once.
     pub(super) fn pump(&mut self) {
-        let mut at_once = self.thread.at_once_bytes_max();
+        let mut at_once = self.thread.bulk.at_once_bytes_max();
         while let Some(bytes) = self.connection.next_held_bytes() {
             let connection = &*self.connection;
             if !connection.takes_input()
@@ -208,7 +208,7 @@ impl<D: Driver> Event<'_, D> {
     /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
     /// deferred.
     pub(super) fn resume_in_turn(&mut self) -> bool {
-        if self.connection.input_bytes() > self.thread.at_once_bytes_max() {
+        if self.connection.input_bytes() > self.thread.bulk.at_once_bytes_max() {
             self.defer();
             return false;
         }

@@ -49,7 +49,7 @@ impl<D: Driver> Event<'_, D> {
         self.reconcile_hurry();
         self.reconcile_deadline();
         if let Some(phase) = self.connection.may_rest_anew() {
-            self.thread.admission.rests(self.key.index, phase);
+            self.thread.common.admission.rests(self.key.index, phase);
         }
         Fate::Stays
     }
@@ -390,7 +390,10 @@ impl<D: Driver> Event<'_, D> {
                 self.thread.driver.shutdown_write(connection.socket());
             }
             // From now on its place is another's that needs it.
-            self.thread.admission.rests(self.key.index, Phase::Idle);
+            self.thread
+                .common
+                .admission
+                .rests(self.key.index, Phase::Idle);
             self.reconcile_receive();
         }
         Fate::Stays
@@ -409,7 +412,7 @@ impl<D: Driver> Event<'_, D> {
     /// Arms the earliest deadline, unless the wheel fires before it.
     pub(super) fn arm_deadline(&mut self) {
         if let Some(deadline_ns) = self.connection.arm(&self.listener.limits) {
-            self.thread.arm_timer(self.key.index, deadline_ns);
+            self.thread.timers.arm(self.key.index, deadline_ns);
         }
     }
 }

@@ -1,50 +1,48 @@
-//! Ends a connection for want of room, in its protocol's words where they can be said.
+//! Ends a connection for want of room, or for what it holds, as `crate::admission::parting` says.
 
 use flatpath_driver::Driver;
 
+use crate::admission::parting::{Facts, Parting, Reason};
 use crate::connection::Closing;
 use crate::protocol;
 
 use super::thread::Event;
 
 impl<D: Driver> Event<'_, D> {
-    /// A connection found no room for too long: it is refused in its protocol's words and closed.
+    /// A connection found no room for too long.
     pub(super) fn refuse(&mut self) {
         self.counters().stalls_refused.add(1);
-        let connection = &mut *self.connection;
-        if connection.peer().is_some() {
-            // A clean end would say that nothing is missing.
-            connection.close(Closing::Abort);
-        } else if connection.jobs_out() > 0 || !connection.is_sent() {
-            // Words in the middle of another reply would be taken for a part of it.
-            self.abandon();
-            self.connection.close(Closing::AfterOutput);
-        } else {
-            self.end_with_refusal();
-        }
+        self.part(Reason::NoRoom);
     }
 
-    /// A connection is ended because of the memory it holds: in words where they can be said at
-    /// once, else by a reset, as what it holds is what its peer does not read.
+    /// A connection is ended because of the memory it holds.
     pub(super) fn end_for_memory(&mut self) {
-        let connection = &mut *self.connection;
-        let is_busy = connection.peer().is_some()
-            || connection.jobs_out() > 0
-            || connection.is_closing()
-            || !connection.is_sent();
-        if is_busy {
-            connection.close(Closing::Abort);
-        } else {
-            self.end_with_refusal();
-        }
+        self.part(Reason::Holds);
     }
 
     /// A connection is ended because others need what it holds: as for memory, but its place is
     /// wanted too, so it does not linger.
     pub(super) fn end_for_others(&mut self) {
-        self.thread.admission.leaves(self.key.index);
-        self.end_for_memory();
+        self.thread.common.admission.leaves(self.key.index);
+        self.part(Reason::Holds);
         self.connection.close_without_lingering();
+    }
+
+    fn part(&mut self, reason: Reason) {
+        let connection = &*self.connection;
+        let facts = Facts {
+            is_spliced: connection.peer().is_some(),
+            is_replying: connection.jobs_out() > 0 || !connection.is_sent(),
+            is_closing: connection.is_closing(),
+        };
+        match Parting::of(reason, facts) {
+            Parting::Reset => self.connection.close(Closing::Abort),
+            Parting::AfterOutput => {
+                self.abandon();
+                self.connection.close(Closing::AfterOutput);
+            }
+            Parting::InWords => self.end_with_refusal(),
+        }
     }
 
     fn end_with_refusal(&mut self) {

@@ -7,7 +7,6 @@
 use flatpath_driver::Driver;
 
 use crate::lifecycle::ServerState;
-use crate::limits::RELIMITED_PER_TURN;
 
 use super::listening::{Listener, limit_workers, shortest_of};
 use super::thread::Network;
@@ -23,7 +22,7 @@ impl<D: Driver> Network<D> {
         else {
             return;
         };
-        self.relimited = 0;
+        common.admission.begin_relimit();
         let threads = common.shared.mailboxes.len();
         common.limits.take_changeable(&change.server);
         common.limits.connections_per_address =
@@ -37,11 +36,10 @@ impl<D: Driver> Network<D> {
         if common.server_state >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }
-        let bounds = self.listeners.iter().map(|it| it.connections_max);
-        self.thread.admission.bound_listeners(bounds);
-        self.thread
-            .common
-            .bound_shortest(shortest_of(&self.listeners));
+        let common = &mut self.thread.common;
+        let bounds = self.listeners.iter().map(Listener::bound);
+        common.admission.bound_listeners(bounds);
+        common.bound_shortest(shortest_of(&self.listeners));
     }
 
     /// Kept connections of a server that drains have less time.
@@ -53,23 +51,14 @@ impl<D: Driver> Network<D> {
 
     /// Looks at the next of the connections that were open when the limits changed.
     pub(super) fn relimit_connections(&mut self) {
-        let end = self.connections.capacity();
-        let next = self.relimited.saturating_add(RELIMITED_PER_TURN).min(end);
-        for index in self.relimited..next {
+        for index in self.thread.common.admission.next_relimited() {
             let Some(mut event) = self.event_at(index) else {
                 continue;
             };
             event.arm_deadline();
-            let key = event.key;
-            if self.thread.common.limits.connections_per_address > 0 && !self.awaits_header(key) {
-                self.address_of(key);
+            if event.thread.common.limits.connections_per_address > 0 {
+                event.learn_address();
             }
         }
-        self.relimited = next;
-    }
-
-    /// Whether connections are left to look at.
-    pub(super) fn is_relimiting(&self) -> bool {
-        self.relimited < self.connections.capacity()
     }
 }

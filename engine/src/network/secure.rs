@@ -42,10 +42,11 @@ const _: () = assert!(SEAL_BYTES_MAX / PLAINTEXT_BYTES_MAX + 1 + 3 <= RECORDS_MA
 const SEAL_BYTES_MIN: usize = BUFFER_CLASSES[0];
 
 impl<D: Driver> Thread<D> {
-    fn thaws(&mut self, index: u32) {
-        self.thawed.add(index);
-        if self.thawed.exceeds() {
-            self.due_ns = 0;
+    /// The ciphers of a connection are ready for use.
+    fn caches_ciphers(&mut self, index: u32) {
+        self.cipher_cache.add(index);
+        if self.cipher_cache.exceeds() {
+            self.timers.due_at_once();
         }
     }
 }
@@ -53,16 +54,13 @@ impl<D: Driver> Thread<D> {
 impl<D: Driver> Network<D> {
     /// Limits how many connections keep their ciphers ready for use.
     #[cfg(all(feature = "simulation", feature = "tls"))]
-    pub(crate) fn thaw_at_most(&mut self, connections: usize) {
-        self.thread.thawed.at_most(connections);
+    pub(crate) fn cache_ciphers_at_most(&mut self, connections: usize) {
+        self.thread.cipher_cache.at_most(connections);
     }
 
-    /// Freezes those that were thawed longest ago, until no more are than may be.
-    pub(super) fn freeze(&mut self) {
-        while self.thread.thawed.exceeds()
-            && let Some(index) = self.thread.thawed.first()
-        {
-            self.thread.thawed.remove(index);
+    /// Drops ciphers that are ready for use, where more connections have some than may.
+    pub(super) fn evict_ciphers(&mut self) {
+        while let Some(index) = self.thread.cipher_cache.evict() {
             if let Some((_, connection)) = self.connections.at_mut(index)
                 && let Some(secured) = connection.secured()
             {
@@ -138,7 +136,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// Opens whole records in a buffer; where their content is. `None`: the connection ends.
     fn open(&mut self, records: &mut [u8]) -> Option<std::ops::Range<usize>> {
-        self.thread.thaws(self.key.index);
+        self.thread.caches_ciphers(self.key.index);
         let opened = self.connection.secured()?.records.open(records);
         self.opened(opened)
     }
@@ -221,7 +219,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// Opens the whole records of a piece where they lie.
     fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) -> Unsealed {
-        self.thread.thaws(self.key.index);
+        self.thread.caches_ciphers(self.key.index);
         let bytes = &mut self.thread.driver.bytes_mut(&mut piece)[from..from + whole];
         let opened = match self.connection.secured() {
             Some(secured) => secured.records.open(bytes),
@@ -395,7 +393,7 @@ impl<D: Driver> Event<'_, D> {
                 return;
             }
         }
-        self.thread.thaws(self.key.index);
+        self.thread.caches_ciphers(self.key.index);
         let waiting_bytes = self.connection.output().waiting_bytes();
         let bytes_max = waiting_bytes.min(SEAL_BYTES_MAX);
         let room_bytes = bytes_max + RECORDS_MAX * OVERHEAD_BYTES_MAX;
@@ -420,7 +418,7 @@ impl<D: Driver> Event<'_, D> {
             // Nothing more can be said.
             return self.connection.close(Closing::Abort);
         };
-        let pushed = self.thread.list.push(records);
+        let pushed = self.thread.sends.list.push(records);
         debug_assert!(pushed.is_ok(), "an empty list has room");
         self.connection.output_mut().is_sealed(bytes, moved);
         if bytes > 0 {

@@ -2,7 +2,7 @@
 //!
 //! Nothing follows from most replies' going out: the connection rests until its peer speaks again.
 //! So a turn is not made for that alone ([`AfterSend::Rest`]): it is noted with what comes next,
-//! after [`RESTING_NS_MAX`] at the latest. Where anything waits for it, it ends the wait: more
+//! after `RESTING_NS_MAX` at the latest (`timers.rs`). Where anything waits for it, it ends the wait: more
 //! output, a protocol that wants to write, an end, a drain, a connection that waits for memory.
 //!
 //! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
@@ -14,15 +14,54 @@
 //! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
 //! is for `wide.rs` to say.
 
-use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
+use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome, SendList};
 
-use crate::limits::{LONG_SENDS_BYTES, RESTING_NS_MAX, SHORT_SEND_BYTES_MAX};
+use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
 use crate::output::Taken;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Thread};
 use super::user_data::{KIND_SEND, user_data};
+use super::wide::Wide;
+
+/// What the sends of a network thread share.
+///
+/// Invariant: the list is empty but from the moment in which a send is gathered to that in which it
+/// is made.
+pub(super) struct Sends {
+    pub(super) list: SendList,
+    /// Bytes of output that were sent in this turn.
+    turn_bytes: usize,
+    /// Sockets that take more than others at a time.
+    pub(super) wide: Wide,
+}
+
+impl Sends {
+    pub(super) fn new() -> Sends {
+        Sends {
+            list: SendList::new(),
+            turn_bytes: 0,
+            wide: Wide::default(),
+        }
+    }
+
+    /// A turn begins: nothing was sent in it.
+    pub(super) fn begin_turn(&mut self) {
+        self.turn_bytes = 0;
+    }
+
+    /// So many bytes are sent.
+    #[inline]
+    fn count(&mut self, bytes: usize) {
+        self.turn_bytes += bytes;
+    }
+
+    /// Whether another long send may be made in this turn.
+    pub(super) fn may_send_long(&self) -> bool {
+        self.turn_bytes < LONG_SENDS_BYTES
+    }
+}
 
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.
@@ -49,13 +88,11 @@ impl<D: Driver> Event<'_, D> {
     /// Whether the send is long, and others that are long are first.
     pub(super) fn sends_in_turn(&self) -> bool {
         let is_long = self.connection.output().queued_bytes() > SHORT_SEND_BYTES_MAX;
-        is_long
-            && (self.thread.long_send_bytes >= LONG_SENDS_BYTES
-                || !self.thread.waits.is_empty(Wait::Send))
+        is_long && (!self.thread.sends.may_send_long() || !self.thread.waits.is_empty(Wait::Send))
     }
 
     pub(super) fn send_now(&mut self) {
-        let list = &mut self.thread.list;
+        let list = &mut self.thread.sends.list;
         match self.connection.output_mut().take(list) {
             Taken::Next { has_file } => {
                 let bytes = list.bytes();
@@ -77,13 +114,13 @@ impl<D: Driver> Event<'_, D> {
     /// Sends what is in the list, of which the socket takes `taken_bytes` in this turn. The last
     /// send of a connection closes the socket in the same system call.
     pub(super) fn send_list(&mut self, bytes: usize, taken_bytes: usize) {
-        self.thread.long_send_bytes += taken_bytes;
+        self.thread.sends.count(taken_bytes);
         let connection = &mut *self.connection;
         let then = if connection.is_at_last_send() {
             AfterSend::Close
         } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer().is_none() {
-            self.thread.rested_ns = self.thread.now_ns() + RESTING_NS_MAX;
-            self.thread.due(self.thread.rested_ns);
+            let now_ns = self.thread.now_ns();
+            self.thread.timers.send_rests(now_ns);
             AfterSend::Rest
         } else {
             AfterSend::KeepOpen
@@ -91,8 +128,8 @@ impl<D: Driver> Event<'_, D> {
         let operation = connection.begin_send(self.thread.common.turn.now_ns);
         let user_data = user_data(KIND_SEND, operation, self.key);
         let socket = connection.socket();
-        let Thread { driver, list, .. } = &mut *self.thread;
-        driver.send(socket, user_data, list, then);
+        let Thread { driver, sends, .. } = &mut *self.thread;
+        driver.send(socket, user_data, &mut sends.list, then);
     }
 
     /// The end of an event: what waits for a send to complete has that end the next wait.

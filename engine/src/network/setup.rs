@@ -1,22 +1,18 @@
 //! How a network thread is built.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use flatpath_driver::{Driver, OperationMode, Pipes, Region, SendList};
+use flatpath_driver::{Driver, OperationMode, Pipes, Region};
 use flatpath_structures::slots::Slots;
-use flatpath_structures::wheel::Wheel;
 
 use crate::access_log::{AccessLog, LogTo};
 use crate::admission::Admission;
-use crate::admission::long_lived::LongLived;
-use crate::admission::arrivals::Arrivals;
+use crate::admission::descriptors::DescriptorBudget;
 use crate::behind_proxy::ProxyHeader;
 use crate::common::{Common, Entrance};
-use crate::admission::descriptors::DescriptorBudget;
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
-use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX, TICK_NS, WHEEL_SLOTS};
+use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX};
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::memory::account::Account;
 use crate::prompt::Tries;
@@ -30,15 +26,20 @@ use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
+use super::cipher_cache::CipherCache;
 use super::datagrams::{
     DatagramSetup, Datagrams, limit_workers as limit_datagrams, names_of, numbers_of,
 };
-use super::listening::{Acceptor, Listener, limit_workers, shortest_of};
+use super::defer::Bulk;
+use super::drain::Drain;
+use super::listening::{Acceptor, Acceptors, Listener, limit_workers, shortest_of};
+use super::pending::Pending;
 use super::piped::PIPE_DESCRIPTORS;
-use super::thawed::Thawed;
+use super::send::Sends;
+use super::sources::Sources;
 use super::thread::{Network, Thread};
-use super::user_data::{CONNECTIONS_BOUND, SOURCES_MAX};
-use super::wide::Wide;
+use super::timers::Timers;
+use super::user_data::CONNECTIONS_BOUND;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
@@ -60,8 +61,7 @@ pub(crate) struct Setup {
     pub(crate) datagram_region: u16,
 }
 
-/// Places of a network thread's table: room beyond the limit for those who are told that there is
-/// none.
+/// Places of a network thread's table: room beyond the limit for those that are refused.
 pub(crate) fn places_of(connections_max: usize) -> usize {
     (connections_max + ACCEPT_ONE_BY_ONE).min(CONNECTIONS_BOUND)
 }
@@ -146,33 +146,20 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
 }
 
 impl<D: Driver> Thread<D> {
-    fn new(
-        driver: D,
-        common: Common,
-        listeners: &[Listener],
-        (places, region_count): (usize, usize),
-    ) -> Thread<D> {
-        let bounds = listeners.iter().map(|it| it.connections_max);
+    fn new(driver: D, common: Common, (places, region_count): (usize, usize)) -> Thread<D> {
         let memory = Arc::clone(&common.shared.memory);
         let table = (u32::try_from(places).unwrap_or(u32::MAX - 1), region_count);
         Thread {
-            wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
+            timers: Timers::new(),
             pipes: counted_pipes(common.shared.descriptors.clone()),
             waits: Waits::default(),
-            admission: Admission::new(places, bounds),
             memory: Account::new(memory, common.number, table, common.turn.now_ns),
-            thawed: Thawed::new(places),
+            cipher_cache: CipherCache::new(places),
             successors: Successors::new(places),
-            proxy_header: 0,
-            late: Vec::new(),
-            receive_buffer_bytes: driver.region(0).page_bytes() as usize,
+            drain: Drain::default(),
+            bulk: Bulk::new(driver.region(0).page_bytes() as usize),
+            sends: Sends::new(),
             driver,
-            is_behind: false,
-            list: SendList::new(),
-            long_send_bytes: 0,
-            wide: Wide::default(),
-            due_ns: 0,
-            rested_ns: 0,
             common,
         }
     }
@@ -197,9 +184,9 @@ impl<D: Driver> Thread<D> {
                     TlsBegins::WhenAsked => listener.start_tls = number,
                 }
             }
-            if listener.balancers.is_some() && self.proxy_header == 0 {
-                let header = ErasedListener::new(Arc::new(ProxyHeader), places);
-                self.proxy_header = self.successors.add_own(Box::new(header));
+            if listener.balancers.is_some() {
+                let header = || ErasedListener::new(Arc::new(ProxyHeader), places);
+                self.successors.add_proxy_header(|| Box::new(header()));
             }
             entrances.push(Entrance {
                 may_start_tls: listener.start_tls > 0,
@@ -241,9 +228,7 @@ impl<D: Driver> Network<D> {
             server_state: ServerState::Running,
             shared: setup.shared,
             dispatcher,
-            long_lived: LongLived::new(places),
-            counts_addresses: false,
-            evicts: false,
+            admission: Admission::new(places, listeners.iter().map(Listener::bound)),
             counters,
             refusals: Refusals::default(),
             tries: Tries::default(),
@@ -252,34 +237,24 @@ impl<D: Driver> Network<D> {
             shortest_ns: shortest_of(&listeners),
             own_shortest_ns: u64::MAX,
         };
-        let mut thread = Thread::new(driver, common, &listeners, (places, region_count));
+        let mut thread = Thread::new(driver, common, (places, region_count));
         thread.begin_with_preambles(&mut listeners, setup.preambles, places);
         Network {
             thread,
             listeners,
-            acceptors,
+            acceptors: Acceptors::new(acceptors, setup.accept_mode),
             connections: Slots::new(capacity),
-            sources: Slots::new(SOURCES_MAX),
-            sources_refused: 0,
-            state_began_ns: 0,
-            untold: VecDeque::new(),
-            accept_mode: setup.accept_mode,
-            relimited: capacity,
-            door: None,
+            sources: Sources::new(),
             _entered: entered,
-            backlog: VecDeque::new(),
-            arrivals: Arrivals::new(),
-            completions: Vec::new(),
+            pending: Pending::default(),
             datagrams,
-            expired: Vec::new(),
-            woken: VecDeque::new(),
         }
     }
 
     /// What the acceptor with this number accepts from, while it does.
     #[cfg(feature = "simulation")]
     pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
-        self.acceptors.get(index)?.source.as_ref()
+        self.acceptors.all.get(index)?.source.as_ref()
     }
 
     /// The driver, for tests and for reading its statistics.

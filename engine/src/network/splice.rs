@@ -104,7 +104,7 @@ impl<D: Driver> Network<D> {
                 [false, false] => StreamsBy::Pipes,
             };
             event.connection.splice(other, most, now_ns);
-            event.thread.common.long_lived.add(one.index);
+            event.thread.common.admission.long_lived.add(one.index);
             // From now on the peer's room is asked for before each receive.
             if event.connection.receive() == Receive::Many {
                 event.cancel_receive();
@@ -172,7 +172,7 @@ impl<D: Driver> Network<D> {
 
     /// A piece has arrived.
     fn spliced_arrived(&mut self, key: Key, piece: Piece) {
-        let whole = piece.len() >= self.thread.receive_buffer_bytes;
+        let whole = piece.len() >= self.thread.bulk.page_bytes();
         let Some(mut event) = self.event(key) else {
             return self.thread.driver.recycle(piece);
         };
@@ -274,7 +274,7 @@ impl<D: Driver> Network<D> {
     /// A receive into a buffer is back, with what was there.
     fn pass_received(&mut self, key: Key, buffer: Buffer) {
         let bytes = buffer.filled().len();
-        let streams = bytes >= self.thread.receive_buffer_bytes;
+        let streams = bytes >= self.thread.bulk.page_bytes();
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };

@@ -6,19 +6,15 @@
 //!
 //! Invariant N1: after every event of a connection `reconcile` runs once, so no wish is left over.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Pipes, SendList, Socket};
+use flatpath_driver::{Driver, Outcome, Piece, Pipes};
 use flatpath_structures::slots::{Key, Slots};
-use flatpath_structures::wheel::Wheel;
 
-use crate::admission::{Admission, Load};
-use crate::admission::arrivals::Arrivals;
+use crate::admission::Load;
 use crate::common::Common;
 use crate::connection::Connection;
 use crate::io::Io;
-use crate::limits::TICK_NS;
 use crate::listener::DynProtocol;
 use crate::memory::account::Account;
 use crate::protocol;
@@ -27,77 +23,45 @@ use crate::statistics::Counters;
 use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
 
+use super::cipher_cache::CipherCache;
 use super::datagrams::Datagrams;
-use super::listening::{Acceptor, Door, Listener};
-use super::sources::Source;
-use super::thawed::Thawed;
-use super::wide::Wide;
+use super::defer::Bulk;
+use super::drain::Drain;
+use super::listening::{Acceptors, Listener};
+use super::pending::Pending;
+use super::send::Sends;
+use super::sources::Sources;
+use super::timers::Timers;
 
 /// See the module.
 pub(crate) struct Network<D: Driver> {
     pub(super) thread: Thread<D>,
     pub(super) connections: Slots<Connection>,
     pub(super) listeners: Vec<Listener>,
-    /// The sockets of all listeners, in their order.
-    pub(super) acceptors: Vec<Acceptor>,
-    /// When the server's state last changed, as far as this thread has followed it.
-    pub(super) state_began_ns: u64,
-    /// Connections that were open when the drain began, and whose protocols are to be told of it.
-    pub(super) untold: VecDeque<Key>,
-    pub(super) accept_mode: OperationMode,
-    /// The first place whose connection has not been looked at since limits changed.
-    pub(super) relimited: u32,
-    /// What the door was tended for last. `None` means in every turn: accept is not armed, no place
-    /// is free, or an episode in the log has not ended.
-    pub(super) door: Option<Door>,
-    /// Eventfds that are watched, and how many of them the kernel refused for now.
-    pub(super) sources: Slots<Source>,
-    pub(super) sources_refused: usize,
+    pub(super) acceptors: Acceptors,
+    /// Eventfds that are watched.
+    pub(super) sources: Sources,
     /// The driver's regions among those of the server.
     pub(super) _entered: Entered,
-    /// What the driver has handed out and no turn has handled yet, oldest first.
-    pub(super) backlog: VecDeque<Completion>,
-    /// Accepted by a listener and not let in: a crowd at the door does not delay those who are in.
-    pub(super) arrivals: Arrivals<(u16, Socket)>,
-    pub(super) completions: Vec<Completion>,
+    /// What was found and is not handled yet.
+    pub(super) pending: Pending,
     pub(super) datagrams: Datagrams,
-    pub(super) expired: Vec<u32>,
-    /// Taken from the set of those that were woken and not called yet, oldest first.
-    pub(super) woken: VecDeque<u32>,
 }
 
 /// What the connections of a network thread share.
 pub(super) struct Thread<D: Driver> {
     pub(super) driver: D,
     pub(super) common: Common,
-    pub(super) wheel: Wheel,
+    pub(super) timers: Timers,
     /// For what is moved from one stream to another, or to a file.
     pub(super) pipes: Pipes,
     pub(super) waits: Waits,
-    pub(super) admission: Admission,
     pub(super) memory: Account,
-    pub(super) thawed: Thawed,
+    pub(super) cipher_cache: CipherCache,
     pub(super) successors: Successors,
-    /// The number among them that connections begin with whose PROXY header is awaited; 0
-    /// where no listener has load balancers.
-    pub(super) proxy_header: u16,
-    /// Connections that came just before the drain or during it, or whose protocol began then, and
-    /// is to be told of it; see `tell_late`.
-    pub(super) late: Vec<Key>,
-    pub(super) receive_buffer_bytes: usize,
-    /// The last turn has left deferred input for the next.
-    pub(super) is_behind: bool,
-    /// What is about to be sent; empty but for that.
-    pub(super) list: SendList,
-    /// Bytes of output that were sent in this turn.
-    pub(super) long_send_bytes: usize,
-    /// Sockets that take more than others at a time.
-    pub(super) wide: Wide,
-    /// No chore is due before that only time makes due; see `Network::turn`.
-    pub(super) due_ns: u64,
-    /// When the last short send is to be noted at the latest: see
-    /// [`RESTING_NS_MAX`](crate::limits::RESTING_NS_MAX).
-    pub(super) rested_ns: u64,
+    pub(super) drain: Drain,
+    pub(super) bulk: Bulk,
+    pub(super) sends: Sends,
 }
 
 /// What happens to one connection now.
@@ -148,17 +112,6 @@ impl<D: Driver> Thread<D> {
             .counters
             .turn_ended(now_ns.saturating_sub(common.turn.now_ns));
         common.shared.lifecycle.turn_ended(common.number, now_ns);
-    }
-
-    /// A chore is due at a time, if not before.
-    pub(super) fn due(&mut self, ns: u64) {
-        self.due_ns = self.due_ns.min(ns);
-    }
-
-    /// Has the deadline of a connection looked at; it is when the tick is over that it falls in.
-    pub(super) fn arm_timer(&mut self, index: u32, deadline_ns: u64) {
-        self.wheel.arm(index, deadline_ns);
-        self.due(deadline_ns.saturating_add(TICK_NS - 1) / TICK_NS * TICK_NS);
     }
 }
 
@@ -336,26 +289,19 @@ impl<D: Driver> Network<D> {
     /// Connections that hold a descriptor: those in the table, and those accepted that wait for
     /// their turn.
     pub(super) fn open_connections(&self) -> usize {
-        self.connections.len() as usize + self.arrivals.len()
+        self.connections.len() as usize + self.acceptors.arrivals.len()
     }
 
     /// How full the thread is now.
     pub(super) fn load(&self) -> Load {
         let common = &self.thread.common;
         let beside_files = common.shared.descriptors.places();
-        let admission = &self.thread.admission;
+        let admission = &common.admission;
         Load {
             open: self.open_connections(),
             max: admission.places(common.limits.connections_max, beside_files),
             now_ns: common.turn.now_ns,
         }
-    }
-
-    /// Whether nothing is known of a connection yet but its balancer.
-    pub(super) fn awaits_header(&self, key: Key) -> bool {
-        let number = self.thread.proxy_header;
-        let connection = self.connections.get(key);
-        number > 0 && connection.is_some_and(|connection| connection.successor() == number)
     }
 }
 
@@ -416,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_and_a_piece_that_nobody_expects_are_given_back() {
+    fn a_connection_and_a_piece_that_no_operation_expects_are_given_back() {
         let (mut network, world) = network();
         let thread = &mut network.thread;
         let listener = world.listen();

@@ -33,7 +33,7 @@ impl<D: Driver> Network<D> {
     pub(super) fn take_watches(&mut self) {
         for watched in self.thread.common.mailbox().watches.take() {
             let place = Key::from_u64(watched.place.load(Ordering::Relaxed));
-            match self.sources.get(place).map(|source| source.state) {
+            match self.sources.state(place) {
                 None if watched.is_wanted() => self.begin(Arc::clone(&watched)),
                 Some(State::Armed) => self.cancel_unwanted(place),
                 Some(State::Refused(_)) if !watched.is_wanted() => {
@@ -63,9 +63,9 @@ impl<D: Driver> Network<D> {
             operation: 0,
         };
         match self.sources.insert(source) {
-            Ok(key) => self.arm_watch(key),
+            Some(key) => self.arm_watch(key),
             // More than descriptors can be.
-            Err(_) => debug_assert!(false, "a table of sources that is full"),
+            None => debug_assert!(false, "a table of sources that is full"),
         }
     }
 
@@ -147,9 +147,8 @@ impl<D: Driver> Network<D> {
             self.arm_watch(key);
         } else {
             log::warn!("watching an eventfd: {errno}");
-            source.state = State::Refused(now_ns + RETRY_NS);
-            self.sources_refused += 1;
-            self.thread.due(now_ns + RETRY_NS);
+            self.sources.refuse(key, now_ns + RETRY_NS);
+            self.thread.timers.due(now_ns + RETRY_NS);
         }
     }
 
@@ -161,24 +160,13 @@ impl<D: Driver> Network<D> {
 
     /// Tries those again that the kernel refused.
     pub(super) fn retry_sources(&mut self) {
-        if self.sources_refused == 0 {
+        if !self.sources.any_refused() {
             return;
         }
         let now_ns = self.thread.common.turn.now_ns;
-        let is_due =
-            |source: &Source| matches!(source.state, State::Refused(until) if until <= now_ns);
-        let due: Vec<Key> = self
-            .sources
-            .iter()
-            .filter_map(|(key, source)| is_due(source).then_some(key))
-            .collect();
-        for key in due {
+        for key in self.sources.take_due(now_ns) {
             self.arm_watch(key);
         }
-        let refused = self.sources.iter();
-        self.sources_refused = refused
-            .filter(|(_, source)| matches!(source.state, State::Refused(_)))
-            .count();
     }
 }
 
@@ -187,8 +175,7 @@ impl<D: Driver> Drop for Network<D> {
     /// dropped one by one: a second panic while the first one unwinds would end the process.
     fn drop(&mut self) {
         self.end_watches();
-        let keys: Vec<Key> = self.sources.iter().map(|(key, _)| key).collect();
-        for key in keys {
+        for key in self.sources.keys() {
             self.forget(key);
         }
         self.listeners.drain(..).for_each(drop_contained);

@@ -145,11 +145,11 @@ impl<D: Driver> Event<'_, D> {
 
     fn widen(&mut self, sent_bytes: u64) {
         let now_ns = self.thread.now_ns();
-        if self.thread.wide.admit(self.key, sent_bytes, now_ns) {
+        if self.thread.sends.wide.admit(self.key, sent_bytes, now_ns) {
             let is_paced = self.thread.driver.is_paced(self.connection.socket());
             self.set_width(Width::Wide { is_paced }, WIDE_BYTES);
-        } else if self.thread.wide.wants(now_ns) {
-            self.thread.due(now_ns);
+        } else if self.thread.sends.wide.wants(now_ns) {
+            self.thread.timers.due(now_ns);
         }
     }
 
@@ -174,7 +174,7 @@ impl<D: Driver> Event<'_, D> {
 
     fn leave(&mut self) {
         self.connection.output_mut().set_width(Width::Narrow);
-        self.thread.wide.left(self.key);
+        self.thread.sends.wide.left(self.key);
     }
 
     fn set_width(&mut self, width: Width, unsent_bytes_max: u32) {
@@ -186,7 +186,11 @@ impl<D: Driver> Event<'_, D> {
     /// It has a place that others want.
     fn is_looked_at(&mut self) {
         let sent_bytes = self.connection.output().sent_bytes();
-        let takes_much = self.thread.wide.judge(sent_bytes, self.thread.now_ns());
+        let takes_much = self
+            .thread
+            .sends
+            .wide
+            .judge(sent_bytes, self.thread.now_ns());
         match (self.connection.output().width(), takes_much) {
             (Width::Wide { .. }, Some(false)) => self.narrow(),
             (Width::Leaving | Width::LeavesNext, _) => self.leave_if_little(),
@@ -199,12 +203,12 @@ impl<D: Driver> Network<D> {
     /// Looks at a wide socket, if others want its place.
     pub(super) fn look_at_wide(&mut self) {
         let now_ns = self.thread.now_ns();
-        let Some(key) = self.thread.wide.next(now_ns) else {
+        let Some(key) = self.thread.sends.wide.next(now_ns) else {
             return;
         };
         match self.event(key) {
             Some(mut event) => event.is_looked_at(),
-            None => debug_assert!(false, "who is gone has no place (WS1)"),
+            None => debug_assert!(false, "a connection that is gone has no place (WS1)"),
         }
     }
 }

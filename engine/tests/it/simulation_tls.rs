@@ -122,7 +122,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
     let mut dice = Random::new(seed);
     let conditions = Conditions {
         tls: Some(server_config()),
-        thawed_max: [0, 2, usize::MAX][dice.below(3)],
+        ciphers_cached_max: [0, 2, usize::MAX][dice.below(3)],
         ..Conditions::drawn(seed, &mut dice, faults)
     };
     let mut server = SimulatedServer::new(conditions, Lines);

@@ -44,7 +44,7 @@ pub(crate) fn run(data: &[u8]) {
             TlsConfig::from_pem(IDENTITY.certificate.as_bytes(), IDENTITY.key.as_bytes())
                 .expect("a pair"),
         ),
-        thawed_max: if how & 2 == 0 { usize::MAX } else { 0 },
+        ciphers_cached_max: if how & 2 == 0 { usize::MAX } else { 0 },
         ..Conditions::calm(1)
     };
     let mut server = serve_in(conditions, Echo, 8 * 1024);

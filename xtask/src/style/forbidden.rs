@@ -7,7 +7,8 @@
 //! - `sans-io`: protocol code has no descriptor, no clock and no thread.
 //! - `unsafe`: unsafe code lives in sys, in the driver and in the one file of structures that hands
 //!   out memory. The lint `unsafe_code` is denied everywhere, and only there it may be allowed.
-//! - `decides`: what decides on memory knows numbers, and neither a driver nor the network thread.
+//! - `decides`: what decides on memory and on places knows numbers, and neither a driver nor the
+//!   network thread.
 //! - `poison`: what becomes of a lock after a panic is decided once, in `Lock`.
 
 use super::Fault;
@@ -73,7 +74,7 @@ const UNSAFE: Rule = Rule {
     message: "unsafe code belongs in sys, in driver or in structures' memory.rs",
 };
 
-const DECIDES: Rule = Rule {
+const DECIDES_ON_MEMORY: Rule = Rule {
     name: "decides",
     words: &[
         "flatpath_driver",
@@ -84,7 +85,14 @@ const DECIDES: Rule = Rule {
     below: "engine/src/memory/",
     except: &[],
     in_tests: true,
-    message: "what decides takes numbers and returns a verdict; network/memory.rs acts",
+    message: "what decides takes numbers and returns a verdict; network/ acts",
+};
+
+const DECIDES_ON_PLACES: Rule = Rule {
+    below: "engine/src/admission",
+    // A worker waits there, for caches to give descriptors back.
+    except: &["engine/src/admission/descriptors.rs"],
+    ..DECIDES_ON_MEMORY
 };
 
 const IGNORED: Rule = Rule {
@@ -108,7 +116,11 @@ const POISON: Rule = Rule {
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"];
 
 pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
-    for rule in [SHIM, SANS_IO, UNSAFE, DECIDES, IGNORED, POISON] {
+    let decides = [DECIDES_ON_MEMORY, DECIDES_ON_PLACES];
+    for rule in [SHIM, SANS_IO, UNSAFE, IGNORED, POISON]
+        .into_iter()
+        .chain(decides)
+    {
         check_words(source, &rule, faults);
     }
     for (line, _) in source.lines() {
@@ -196,10 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_on_memory_knows_no_driver_and_no_network_thread() {
+    fn what_decides_knows_no_driver_and_no_network_thread() {
         for text in ["use flatpath_driver::Driver;", "use crate::network::After;"] {
             assert_eq!(rules("engine/src/memory/pages.rs", text), [(1, "decides")]);
             assert_eq!(rules("engine/src/memory.rs", text), []);
+            assert_eq!(
+                rules("engine/src/admission/claim.rs", text),
+                [(1, "decides")]
+            );
+            assert_eq!(rules("engine/src/admission.rs", text), [(1, "decides")]);
+            assert_eq!(rules("engine/src/network/admission.rs", text), []);
         }
         assert_eq!(
             rules("engine/src/memory/pages.rs", "use crate::lists::List;"),
