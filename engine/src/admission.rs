@@ -1,18 +1,18 @@
-//! Who gets a place: the state of a network thread, and the verdicts.
+//! Which connections have a place: the state of a network thread, and the verdicts.
 //!
 //! What is known here are numbers and enums: a connection is its index in the table. The files of
 //! this folder decide, and `network/admission.rs` alone acts.
 //!
-//! | file           | state                                     | verdict                          |
-//! |----------------|-------------------------------------------|----------------------------------|
-//! | admission.rs   | places: who rests, who leaves, listeners  | which one is closed              |
-//! | claim.rs       | a newcomer on its way to a place          | [`Step`](claim::Step)            |
-//! | accepting.rs   | accept of each socket, and the patience   | `Next`, `Ended`, `Waits`         |
-//! | addresses.rs   | connections by address                    |                                  |
-//! | arrivals.rs    | accepted, and not admitted yet            | which one is next                |
-//! | descriptors.rs | descriptors of the process, for all threads | whether some may be held       |
-//! | long_lived.rs  | what clients make long                    | which one is ended               |
-//! | parting.rs     |                                           | how a connection is ended        |
+//! | file           | state                                       | verdict                       |
+//! |----------------|---------------------------------------------|-------------------------------|
+//! | admission.rs   | places: which rest, which leave; listeners  | which one is closed           |
+//! | claim.rs       | a newcomer on its way to a place            | [`Step`](claim::Step)         |
+//! | accepting.rs   | accept of each socket, and the patience     | `Next`, `Then`, `Waits`       |
+//! | addresses.rs   | connections by address                      |                               |
+//! | arrivals.rs    | accepted, and not admitted yet              | which one is next             |
+//! | descriptors.rs | descriptors of the process, for all threads | whether some may be held      |
+//! | long_lived.rs  | what clients make long                      | which one is ended            |
+//! | parting.rs     |                                             | how a connection is ended     |
 //!
 //! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
 //! work, held back or on its way out) is closed for it: those that have been idle longest first,
@@ -20,12 +20,12 @@
 //! has rested for less than `SPARED_NS` comes last. A newcomer is refused if no connection can be
 //! closed for it.
 //!
-//! | a connection               | on a list  | counts for the limits | ends with             |
-//! |----------------------------|------------|-----------------------|-----------------------|
-//! | is busy                    | perhaps    | yes                   | [`Admission::rests`]  |
-//! | rests, idle or with a head | its phase's | yes                  | its next request      |
-//! | leaves: closed for another | none       | no                    | [`Admission::left`]   |
-//! | leaves: refused            | none       | no, nor its address   | [`Admission::left`]   |
+//! | a connection               | is on a list | counts for the limits | ends with             |
+//! |----------------------------|--------------|-----------------------|-----------------------|
+//! | is busy                    | perhaps      | yes                   | [`Admission::rests`]  |
+//! | rests, idle or with a head | its phase's  | yes                   | its next request      |
+//! | leaves: closed for another | none         | no                    | [`Admission::left`]   |
+//! | leaves: refused            | none         | no, nor its address   | [`Admission::left`]   |
 //!
 //! A connection goes to the back of its list when its phase begins, if it was put there
 //! `REST_STEP_NS` before or earlier: so the order is exact but for that time, and what rests for
@@ -40,7 +40,7 @@
 //! - X4: the connections of a bounded listener that are not leaving are on its list.
 //!
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
-//! `EVICTION_STEPS_MAX` entries at most, or `CROWD_STEPS_MAX` of one address or listener.
+//! `EVICTION_STEPS_MAX` entries at most, or `PAYER_STEPS_MAX` of one address or listener.
 
 pub(crate) mod accepting;
 pub(crate) mod addresses;
@@ -56,7 +56,7 @@ use std::ops::Range;
 use crate::address_limit::share;
 use crate::episode::{BoundEpisode, Price};
 use crate::limits::{
-    CROWD_STEPS_MAX, DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX,
+    DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, PAYER_STEPS_MAX,
     RELIMITED_PER_TURN, SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
@@ -533,7 +533,7 @@ impl Admission {
             Payers::Address(id) => self.addresses.first(id),
             Payers::Listener(number) => self.listeners[usize::from(number)].list.first(),
         };
-        for _ in 0..CROWD_STEPS_MAX {
+        for _ in 0..PAYER_STEPS_MAX {
             let Some(index) = at.filter(|index| *index != newcomer) else {
                 break;
             };

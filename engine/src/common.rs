@@ -98,7 +98,7 @@ impl Common {
             Stall::Pipeline => &counters.pipeline_stalls,
             Stall::Body => &counters.body_stalls,
             Stall::Jobs => &counters.jobs_stalls,
-            Stall::Lasting => &counters.lasting_stalls,
+            Stall::LongLived => &counters.lasting_stalls,
             Stall::Memory => &counters.memory_stalls,
             Stall::Share => &counters.share_stalls,
             Stall::Outside => &counters.outside_stalls,

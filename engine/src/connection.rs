@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     pages: PageKind,
     /// It takes more than its part, and has had so many short receives in a row since: see
     /// `network/defer.rs`.
-    crowding: Option<u8>,
+    bulk: Option<u8>,
     input: Option<Buffer>,
 
     writing: Writing,
@@ -126,7 +126,7 @@ impl Connection {
             receive: Receive::Off,
             receive_operation: 0,
             pages,
-            crowding: None,
+            bulk: None,
             input: None,
             writing: Writing::Idle,
             send_operation: 0,

@@ -158,7 +158,7 @@ impl<'a, P: Protocol> Context<'a, P> {
     /// Says that a job lasts as long as its client takes: a stream, an upload. A quarter of the
     /// places for jobs is kept from these, so that slow clients leave workers' answers to others.
     /// False: as many last as may, or as many of the client's address as its share is. Recycle it,
-    /// and refuse, or stall with [`Stall::Lasting`](crate::Stall::Lasting).
+    /// and refuse, or stall with [`Stall::LongLived`](crate::Stall::LongLived).
     #[must_use]
     pub fn lasts(&mut self, job: &mut Job<P>) -> bool {
         let reservation = job.0.reservation.as_mut();

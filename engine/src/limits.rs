@@ -198,22 +198,22 @@ pub(crate) const WRITE_SPARED_MAX: u8 = 9;
 
 /// Connections of one address, or of one listener that has as many as it may, that a newcomer's
 /// accept looks at to find one that rests.
-pub(crate) const CROWD_STEPS_MAX: usize = 64;
+pub(crate) const PAYER_STEPS_MAX: usize = 64;
 
 /// Input longer than one part in this many of a common receive page is offered at the end of a
 /// turn: 1 KiB of 16 KiB, the head of a browser's request or 25 of the shortest.
 pub(crate) const AT_ONCE_PART: usize = 16;
 
 /// The part of a common receive page that a connection may bring at a time while others wait for
-/// the end of the turn, and not crowd.
-pub(crate) const CROWDING_PART: usize = 4;
+/// the end of the turn, and not be bulk.
+pub(crate) const BULK_PART: usize = 4;
 
 /// From the beginning of a turn, input that takes long is offered for this time, in nanoseconds;
 /// the rest waits for the next turn. A page of the shortest requests takes as long.
 pub(crate) const TURN_DEFERRED_NS: u64 = 500_000;
 
 /// However little time they take, as many pages are offered so in one turn, of connections that
-/// crowd and of others each.
+/// bring much and of others each.
 pub(crate) const DEFERRED_PER_TURN_MAX: usize = 256;
 
 /// Requests that a network thread tries itself in one turn; see `prompt.rs`. With more at hand, the
@@ -240,15 +240,15 @@ pub(crate) const PROMPT_PAUSE_MS_MIN: u64 = 10_000;
 /// The pause doubles up to this, in milliseconds; a place without a loss for as long begins anew.
 pub(crate) const PROMPT_PAUSE_MS_MAX: u64 = 3_600_000;
 
-/// Receive pages are scarce when fewer than one in this many are free; what takes long crowds then.
+/// Receive pages are scarce when fewer than one in this many are free; what takes long is bulk then.
 pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 
-/// Pages that crowding connections may have received into and not been offered yet; the receives of
+/// Pages that bulk connections may have received into and not been offered yet; the receives of
 /// as many are armed in a turn, and of one at least.
-pub(crate) const CROWDING_PER_TURN_MAX: usize = 16;
+pub(crate) const BULK_PER_TURN_MAX: usize = 16;
 
-/// Short receives in a row after which a connection crowds no more.
-pub(crate) const CALM_RECEIVES: u8 = 8;
+/// Short receives in a row after which a connection is bulk no more.
+pub(crate) const SPARSE_RECEIVES: u8 = 8;
 
 /// Connections closed for one newcomer at most, so that the spare places come back.
 pub(crate) const EVICTIONS_PER_ACCEPT_MAX: usize = 2;
@@ -351,7 +351,8 @@ pub(crate) const TOLD_PER_TURN_MAX: usize = 128;
 /// they take a millisecond or two.
 pub(crate) const TURN_ACCEPTS_MAX: usize = 64;
 
-/// Queues by address of a crowd that waits to be let in. Two addresses in one wait for each other.
+/// Queues by address of arrivals that wait to be admitted. Two addresses in one wait for each
+/// other.
 pub(crate) const ARRIVAL_QUEUES: usize = 1024;
 
 /// The longest datagram that is received, and the longest reply to one, in bytes: what RPC over UDP

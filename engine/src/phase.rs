@@ -62,7 +62,7 @@ pub enum Stall {
     /// As many requests that last are in flight as the server allows, see
     /// [`Context::lasts`](crate::Context::lasts): until
     /// one of them has ended. Refused like `Jobs`.
-    Lasting,
+    LongLived,
     /// The memory budget is used up: until buffers come back. Refused like `Jobs`.
     Memory,
     /// This connection holds its share of the memory budget: until it holds half of that. A
@@ -79,7 +79,7 @@ pub enum Stall {
 impl Stall {
     /// Whether it ends when the server has room again, and is refused when that takes too long.
     pub(crate) fn is_for_room(self) -> bool {
-        matches!(self, Stall::Jobs | Stall::Lasting | Stall::Memory)
+        matches!(self, Stall::Jobs | Stall::LongLived | Stall::Memory)
     }
 
     /// Whether it ends when a job of the connection is back.

@@ -17,16 +17,16 @@ use crate::phase::Stall;
 pub(crate) enum Wait {
     /// Room in the server, stalled: for jobs, for jobs that last, for memory.
     Jobs,
-    Lasting,
+    LongLived,
     Memory,
     /// Less of the memory than its share, stalled.
     Share,
     /// Its long input to be offered, at the end of a turn: see `defer.rs`.
     Input,
-    /// The same, after all others: it crowds.
-    CrowdInput,
-    /// Its receive to be armed: it crowds.
-    CrowdReceive,
+    /// The same, after all others: it brings much (bulk).
+    BulkInput,
+    /// Its receive to be armed: it brings much.
+    BulkReceive,
     /// Its long output to be sent: see `send.rs`.
     Send,
     /// To be reconciled once more: one event had more to do than it may.
@@ -64,11 +64,11 @@ impl WaitSet {
     }
 }
 
-const DEFERRED: u16 = 1 << Wait::Input as u16 | 1 << Wait::CrowdInput as u16;
+const DEFERRED: u16 = 1 << Wait::Input as u16 | 1 << Wait::BulkInput as u16;
 
 /// Those whose connections wait for the next turn.
 const DUE: u16 = DEFERRED
-    | 1 << Wait::CrowdReceive as u16
+    | 1 << Wait::BulkReceive as u16
     | 1 << Wait::Send as u16
     | 1 << Wait::Again as u16
     | 1 << Wait::Introduction as u16;
@@ -136,7 +136,7 @@ impl Waits {
 pub(crate) fn wait_for(stall: Stall) -> Wait {
     match stall {
         Stall::Jobs => Wait::Jobs,
-        Stall::Lasting => Wait::Lasting,
+        Stall::LongLived => Wait::LongLived,
         _ => Wait::Memory,
     }
 }

@@ -28,7 +28,7 @@
 //!   of its own a part of the room (`CONNECTIONS_PART`, less the reserve) is left for other
 //!   connections.
 //! - F2: a hold is granted only if connections and files together then exceed the room by
-//!   `DESCRIPTORS_SPARE` at most. So a crowd that rests is closed for files step by step.
+//!   `DESCRIPTORS_SPARE` at most. So connections that rest are closed for files step by step.
 //! - F3: caches leave a part of the room free (`CACHE_FREE_PART`). Where connections and files
 //!   have taken it, [`DescriptorBudget::excess`] says how much the caches have to close, and the
 //!   threads that wait in [`DescriptorBudget::await_excess`] are woken.
@@ -505,7 +505,7 @@ impl Counts {
 ///
 /// The table doubles when it is full. In a process with several threads the kernel waits each time
 /// until no processor can read the old one any more (`synchronize_rcu`), tens of milliseconds on a
-/// busy machine, and every thread that opens or accepts something waits with it: a crowd would stop
+/// busy machine, and every thread that opens or accepts something waits with it: many connections at once would stop
 /// the network threads once for each doubling, at its beginning. A table never shrinks, and takes 8
 /// bytes for each descriptor.
 ///

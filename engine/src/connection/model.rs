@@ -54,7 +54,7 @@ struct Flags {
     has_received: bool,
     end_came: bool,
     end_told: bool,
-    crowds: bool,
+    is_bulk: bool,
     starves: bool,
     deferred: bool,
     jobs_out: u32,
@@ -84,7 +84,7 @@ impl Flags {
             has_received: false,
             end_came: false,
             end_told: false,
-            crowds: false,
+            is_bulk: false,
             starves: false,
             deferred: false,
             jobs_out: 0,
@@ -117,16 +117,16 @@ impl Flags {
 
     fn receives_as_wanted(&self) -> bool {
         let is_same = self.region_id == self.receive_region_id;
-        self.receive == Receive::Many && is_same && !self.crowds && self.wants_input()
+        self.receive == Receive::Many && is_same && !self.is_bulk && self.wants_input()
     }
 
     fn next_receive(&self, wanted: bool) -> NextReceive {
         let is_other = self.region_id != self.receive_region_id;
         match self.receive {
             Receive::Off if self.deferred || self.starves => NextReceive::Stays,
-            Receive::Off if wanted && self.crowds => NextReceive::AwaitsTurn,
+            Receive::Off if wanted && self.is_bulk => NextReceive::AwaitsTurn,
             Receive::Off if wanted => NextReceive::Arm,
-            Receive::Many if !wanted || self.crowds || is_other => NextReceive::Cancel,
+            Receive::Many if !wanted || self.is_bulk || is_other => NextReceive::Cancel,
             Receive::Once if self.is_closing() && !wanted => NextReceive::Cancel,
             _ => NextReceive::Stays,
         }
@@ -285,13 +285,13 @@ impl Both {
                 assert_eq!(real.begin_starving().region_id(), flags.region_id);
                 flags.starves = true;
             }
-            2 if !flags.crowds => {
-                real.begin_crowding();
-                flags.crowds = true;
+            2 if !flags.is_bulk => {
+                real.begin_bulk();
+                flags.is_bulk = true;
             }
-            3 if flags.crowds => {
-                real.note_calm(true);
-                flags.crowds = real.crowds();
+            3 if flags.is_bulk => {
+                real.note_length(true);
+                flags.is_bulk = real.is_bulk();
             }
             _ => {}
         }

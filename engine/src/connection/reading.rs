@@ -5,7 +5,7 @@
 use flatpath_driver::{Lent, Piece, Quota};
 use flatpath_structures::pool::Buffer;
 
-use crate::limits::CALM_RECEIVES;
+use crate::limits::SPARSE_RECEIVES;
 use crate::memory::pages::PageKind;
 use crate::phase::{Phase, Stall};
 
@@ -19,7 +19,7 @@ pub(crate) enum NextReceive {
     /// Nothing, now.
     Stays,
     Arm,
-    /// It is armed when those are that have waited longer: it crowds.
+    /// It is armed after those that have waited longer: it brings much.
     AwaitsTurn,
     Cancel,
 }
@@ -41,7 +41,7 @@ impl Connection {
     #[inline]
     pub(crate) fn takes_at_once(&self) -> bool {
         let is_next = !self.holds_pieces() && !self.waits.is_deferred();
-        is_next && !self.is_indirect() && !self.crowds() && self.takes_input()
+        is_next && !self.is_indirect() && !self.is_bulk() && self.takes_input()
     }
 
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
@@ -280,7 +280,7 @@ impl Connection {
         match self.receive {
             // Offered first: a connection holds no more pages than it has to.
             Receive::Off if self.waits.is_deferred() => NextReceive::Stays,
-            Receive::Off if wanted && self.crowds() => NextReceive::AwaitsTurn,
+            Receive::Off if wanted && self.is_bulk() => NextReceive::AwaitsTurn,
             Receive::Off if wanted => NextReceive::Arm,
             Receive::Many if !wanted || !self.goes_on_receiving() => NextReceive::Cancel,
             // A single receive brings one piece at most; it is cancelled only to close.
@@ -296,7 +296,7 @@ impl Connection {
     /// Whether a receive of many pieces still goes where the next one would.
     #[inline]
     fn goes_on_receiving(&self) -> bool {
-        self.pages.region_id() == 0 && self.crowding.is_none()
+        self.pages.region_id() == 0 && self.bulk.is_none()
     }
 
     /// Its receive has found no page.
@@ -358,21 +358,21 @@ impl Connection {
 
     /// It takes more than its part: see `network/defer.rs`, also for the following.
     #[inline]
-    pub(crate) fn crowds(&self) -> bool {
-        self.crowding.is_some()
+    pub(crate) fn is_bulk(&self) -> bool {
+        self.bulk.is_some()
     }
 
-    pub(crate) fn begin_crowding(&mut self) {
-        self.crowding = Some(0);
+    pub(crate) fn begin_bulk(&mut self) {
+        self.bulk = Some(0);
     }
 
-    /// One that crowds has received something; it crowds no more when that was short for a while.
-    pub(crate) fn note_calm(&mut self, is_short: bool) {
-        let calm = match is_short {
-            true => self.crowding.unwrap_or(0) + 1,
+    /// A bulk connection has received something; it is sparse when that was short for a while.
+    pub(crate) fn note_length(&mut self, is_short: bool) {
+        let short = match is_short {
+            true => self.bulk.unwrap_or(0) + 1,
             false => 0,
         };
-        self.crowding = (calm < CALM_RECEIVES).then_some(calm);
+        self.bulk = (short < SPARSE_RECEIVES).then_some(short);
     }
 
     /// Input that was offered and not consumed.
@@ -533,8 +533,8 @@ mod tests {
     #[test]
     fn input_is_taken_at_once_unless_something_is_before_it() {
         let before: [fn(&mut Connection); 4] = [
-            Connection::begin_crowding,
-            |connection| connection.waits.insert(Wait::CrowdInput),
+            Connection::begin_bulk,
+            |connection| connection.waits.insert(Wait::BulkInput),
             |connection| connection.becomes(Becomes::ReceiveOnly),
             |connection| {
                 connection.stall(Stall::Jobs, 1);
@@ -561,19 +561,19 @@ mod tests {
     }
 
     #[test]
-    fn one_that_crowds_waits_its_turn_until_it_has_been_calm() {
+    fn one_that_is_bulk_waits_its_turn_until_it_has_been_sparse() {
         let mut connection = connection(0);
-        connection.begin_crowding();
+        connection.begin_bulk();
         assert_eq!(connection.next_receive(true), NextReceive::AwaitsTurn);
-        for _ in 1..CALM_RECEIVES {
-            connection.note_calm(true);
+        for _ in 1..SPARSE_RECEIVES {
+            connection.note_length(true);
         }
-        connection.note_calm(false);
-        for _ in 1..CALM_RECEIVES {
-            connection.note_calm(true);
-            assert!(connection.crowds());
+        connection.note_length(false);
+        for _ in 1..SPARSE_RECEIVES {
+            connection.note_length(true);
+            assert!(connection.is_bulk());
         }
-        connection.note_calm(true);
+        connection.note_length(true);
         assert_eq!(connection.next_receive(true), NextReceive::Arm);
     }
 }

@@ -228,7 +228,7 @@ impl Account {
         asks_addresses: bool,
     ) -> impl Iterator<Item = u32> + use<> {
         self.check_ns = now_ns + WEIGH_PERIOD_NS;
-        self.server.pools.weigh(is_waited_for);
+        self.server.pools.note_shortage(is_waited_for);
         let count = match self.counts() || asks_addresses {
             true => COUNTED_PER_LOOK.min(self.places),
             false => 0,

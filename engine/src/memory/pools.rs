@@ -194,7 +194,7 @@ impl Pools {
     }
 
     /// Notes whether memory runs short; see [`Pool::weigh`].
-    pub(super) fn weigh(&self, is_short: bool) -> bool {
+    pub(super) fn note_shortage(&self, is_short: bool) -> bool {
         self.main.weigh(is_short)
     }
 

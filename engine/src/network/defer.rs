@@ -10,14 +10,14 @@
 //! it wait in the same queue ([`Stall::Turn`]).
 //!
 //! A connection that brings much while the thread is behind with what others brought, or while
-//! pages are scarce, *crowds*: it comes after all others, receives one page at a time, and only a
-//! few such connections do so at a time, oldest first, so that the others find pages. When it has
-//! been calm for a while, that is, its receives were short, it is received from as before.
+//! pages are scarce, is *bulk*, the others are sparse: it comes after all others, receives one page
+//! at a time, and only a few such connections do so at a time, oldest first, so that the others find
+//! pages. When it has received little for a while, it is sparse again, and received from as before.
 //!
 //! Other names: fair queueing with sparse flows first, as in RFC 8290 (FQ-CoDel), section 4.1.
 //!
 //! Invariants
-//! - While the queue is not empty, or connections that crowd wait to receive, no wait lasts.
+//! - While the queue is not empty, or bulk connections wait to receive, no wait lasts.
 //! - A deferred connection is offered nothing outside of the queue, so its input stays in
 //!   order.
 //!
@@ -25,7 +25,7 @@
 
 use flatpath_driver::{Driver, Piece};
 
-use crate::limits::{AT_ONCE_PART, CROWDING_PART, SCARCE_PAGES_PART};
+use crate::limits::{AT_ONCE_PART, BULK_PART, SCARCE_PAGES_PART};
 use crate::waits::Wait;
 
 use super::thread::{Event, Thread};
@@ -62,10 +62,10 @@ impl Bulk {
         self.is_behind = left > 0;
     }
 
-    /// Whether a connection crowds that has brought so many bytes at once, more than a few
+    /// Whether a connection is bulk that has brought so many bytes at once, more than a few
     /// requests, where so many of all common pages are free.
     fn begins(&self, bytes: usize, free: u32, pages: u32) -> bool {
-        let is_much = self.is_behind && bytes > self.page_bytes / CROWDING_PART;
+        let is_much = self.is_behind && bytes > self.page_bytes / BULK_PART;
         is_much || free < pages / SCARCE_PAGES_PART
     }
 }
@@ -73,7 +73,7 @@ impl Bulk {
 impl<D: Driver> Thread<D> {
     /// Connections whose input waits for the end of a turn.
     pub(super) fn deferred(&self) -> usize {
-        self.waits.len(Wait::Input) + self.waits.len(Wait::CrowdInput)
+        self.waits.len(Wait::Input) + self.waits.len(Wait::BulkInput)
     }
 }
 
@@ -81,20 +81,20 @@ impl<D: Driver> Event<'_, D> {
     /// Has the input wait for the end of this turn or of a later one.
     pub(super) fn defer(&mut self) {
         if !self.connection.waits.is_deferred() {
-            self.wait(match self.connection.crowds() {
-                true => Wait::CrowdInput,
+            self.wait(match self.connection.is_bulk() {
+                true => Wait::BulkInput,
                 false => Wait::Input,
             });
         }
     }
 
-    /// Finds out from what a receive has brought whether its connection crowds.
-    pub(super) fn weigh_receive(&mut self, piece: &Piece) {
+    /// Finds out from what a receive has brought whether its connection is bulk or sparse.
+    pub(super) fn note_flow(&mut self, piece: &Piece) {
         let bytes = piece.len();
         let is_short = bytes <= self.thread.bulk.at_once_bytes_max();
         let connection = &mut *self.connection;
-        if connection.crowds() {
-            return connection.note_calm(is_short);
+        if connection.is_bulk() {
+            return connection.note_length(is_short);
         }
         if is_short || piece.region_id() != 0 {
             return;
@@ -102,7 +102,7 @@ impl<D: Driver> Event<'_, D> {
         let thread = &*self.thread;
         let pages = thread.driver.region(0).pages();
         if thread.bulk.begins(bytes, thread.driver.free(0), pages) {
-            connection.begin_crowding();
+            connection.begin_bulk();
             self.counters().crowding.add(1);
         }
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_connection_brings_much_where_pages_are_scarce_or_the_thread_is_behind() {
         let pages = 10 * SCARCE_PAGES_PART;
-        let long = 4096 / CROWDING_PART + 1;
+        let long = 4096 / BULK_PART + 1;
         let rows = [
             (0, long, pages, false),
             (1, long, pages, true),

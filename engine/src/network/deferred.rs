@@ -1,12 +1,12 @@
 //! The end of a turn: what was left for it, in the order in which it came.
 //!
-//! Input that takes long and receives of those that crowd (`defer.rs`); long output (`send.rs`).
+//! Input that takes long and receives of bulk connections (`defer.rs`); long output (`send.rs`).
 
 use flatpath_driver::Driver;
 
 use crate::connection::Receive;
 use crate::limits::{
-    CROWDING_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
+    BULK_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
 };
 use crate::waits::Wait;
 
@@ -14,14 +14,14 @@ use super::thread::Network;
 
 impl<D: Driver> Network<D> {
     /// The end of a turn: offers deferred input until the time for it is over, a page of each
-    /// connection in turn; at least one of those that do not crowd and one of those that do.
+    /// connection in turn; at least one of the sparse and one of the bulk.
     pub(super) fn run_deferred(&mut self) {
         if self.thread.deferred() == 0 {
             self.thread.bulk.ends_turn(0);
             return;
         }
         let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
-        for wait in [Wait::Input, Wait::CrowdInput] {
+        for wait in [Wait::Input, Wait::BulkInput] {
             for _ in 0..DEFERRED_PER_TURN_MAX {
                 let Some(key) = self.next_waiting(wait) else {
                     break;
@@ -41,17 +41,17 @@ impl<D: Driver> Network<D> {
         self.thread.bulk.ends_turn(self.thread.deferred());
     }
 
-    /// The end of a turn: arms the receives of those that crowd and have waited longest.
-    pub(super) fn arm_crowding(&mut self) {
-        let waiting = self.thread.waits.len(Wait::CrowdReceive);
+    /// The end of a turn: arms the receives of the bulk connections that have waited longest.
+    pub(super) fn arm_bulk(&mut self) {
+        let waiting = self.thread.waits.len(Wait::BulkReceive);
         if waiting == 0 {
             return;
         }
         let pages = self.thread.driver.region(0).pages() / SCARCE_PAGES_PART;
-        let most = CROWDING_PER_TURN_MAX.min(pages as usize);
+        let most = BULK_PER_TURN_MAX.min(pages as usize);
         let most = most.saturating_sub(self.thread.deferred()).max(1);
         for _ in 0..waiting.min(most) {
-            let Some(key) = self.next_waiting(Wait::CrowdReceive) else {
+            let Some(key) = self.next_waiting(Wait::BulkReceive) else {
                 return;
             };
             let Some(mut event) = self.event(key) else {

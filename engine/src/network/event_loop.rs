@@ -75,7 +75,7 @@ impl<D: Driver> Network<D> {
             self.run_long_sends(); // Long output, after all short replies.
             self.look_at_wide(); // Long output may have found no place for a wide socket.
             self.rearm_starved(); // All before may have freed pages, or filled output.
-            self.arm_crowding(); // After those that starve, which brought less.
+            self.arm_bulk(); // After those that starve, which brought less.
             self.send_fins(); // Only what no step before has closed.
         }
         self.end_turn_of_listeners(); // No protocol is called after this, but for evictions.

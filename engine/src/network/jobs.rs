@@ -86,8 +86,11 @@ impl<D: Driver> Network<D> {
         if !self.thread.waits.is_empty(Wait::Jobs) {
             self.retry(Stall::Jobs, self.thread.common.dispatcher.room());
         }
-        if !self.thread.waits.is_empty(Wait::Lasting) {
-            self.retry(Stall::Lasting, self.thread.common.dispatcher.lasting_room());
+        if !self.thread.waits.is_empty(Wait::LongLived) {
+            self.retry(
+                Stall::LongLived,
+                self.thread.common.dispatcher.lasting_room(),
+            );
         }
         let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
         if waits_without_worker {

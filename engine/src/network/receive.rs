@@ -72,8 +72,8 @@ impl<D: Driver> Event<'_, D> {
     /// A piece that is not offered at once: because of its length, or of what came before.
     fn enqueue(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.bulk.at_once_bytes_max();
-        if self.connection.crowds() || piece.len() > at_once_bytes_max {
-            self.weigh_receive(&piece);
+        if self.connection.is_bulk() || piece.len() > at_once_bytes_max {
+            self.note_flow(&piece);
         }
         let connection = &mut *self.connection;
         if !connection.may_be_offered() {

@@ -240,7 +240,7 @@ impl<D: Driver> Event<'_, D> {
     /// Waits for what the input waits for, or offers it again if that is over. True: it was.
     fn try_stalled(&mut self, stall: Stall) -> bool {
         match stall {
-            Stall::Jobs | Stall::Lasting | Stall::Memory => {
+            Stall::Jobs | Stall::LongLived | Stall::Memory => {
                 self.wait(wait_for(stall));
                 false
             }
@@ -307,7 +307,7 @@ impl<D: Driver> Event<'_, D> {
         match self.connection.next_receive(wanted) {
             NextReceive::Stays => {}
             NextReceive::Arm => return true,
-            NextReceive::AwaitsTurn => self.wait(Wait::CrowdReceive),
+            NextReceive::AwaitsTurn => self.wait(Wait::BulkReceive),
             NextReceive::Cancel => self.cancel_receive(),
         }
         false

@@ -155,8 +155,8 @@ impl<D: Driver> Network<D> {
         }
         match completion.outcome {
             Outcome::Received(piece) => {
-                if event.connection.crowds() {
-                    event.weigh_receive(&piece);
+                if event.connection.is_bulk() {
+                    event.note_flow(&piece);
                 }
                 self.spliced_arrived(key, piece);
             }

@@ -105,14 +105,14 @@ fn from_half_of_the_places_on_a_newcomer_is_asked_where_it_comes_from() {
 
 #[test]
 fn an_address_with_more_than_its_share_pays_with_its_own_where_places_are_short() {
-    // Of 32 places host 1 has 30 beside one of another, and one place is free for nobody.
+    // Of 32 places host 1 has 30 beside one of another, and none is free.
     let host = |index| if index == 0 { 2 } else { 1 };
-    let crowded = || {
+    let full = || {
         let mut thread = Thread::new((31, 32), &[usize::MAX], host);
         thread.comes(31, 1);
         thread
     };
-    let mut none_rests = crowded();
+    let mut none_rests = full();
     none_rests.rests(0, 1);
     let steps = none_rests.steps(Claim::newcomer(31, 0, 0));
     assert_eq!(
@@ -120,7 +120,7 @@ fn an_address_with_more_than_its_share_pays_with_its_own_where_places_are_short(
         [refused(31, Cause::Address)],
         "another's is not closed for it"
     );
-    let mut one_rests = crowded();
+    let mut one_rests = full();
     one_rests.rests(0, 1);
     one_rests.rests(7, 2);
     let steps = one_rests.steps(Claim::newcomer(31, 0, 0));
