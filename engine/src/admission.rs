@@ -98,13 +98,6 @@ enum Room {
     Short,
 }
 
-/// Which connections pay for a newcomer: those of its address, or of its listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Payers {
-    Address(AddressId),
-    Listener(u16),
-}
-
 /// In which phase the connection at a place rests, and since when; `None` if it does not. Then it
 /// is reported with [`Admission::rests`] again when it does.
 pub(crate) trait Rests: FnMut(u32) -> Option<(Phase, u64)> {}
@@ -516,47 +509,6 @@ impl Admission {
     fn listener_exceeds(&self, listener: u16) -> Option<usize> {
         let of_listener = &self.listeners[usize::from(listener)];
         (of_listener.open > of_listener.max).then_some(of_listener.max)
-    }
-
-    /// The connection of the payers to close for one of theirs, `newcomer`: the one that has been
-    /// idle longest, or the oldest head that has had some time. `None`: none of those looked at
-    /// rests.
-    fn payer(
-        &mut self,
-        payers: Payers,
-        newcomer: u32,
-        now_ns: u64,
-        mut rests: impl Rests,
-    ) -> Option<u32> {
-        let mut oldest: Option<(bool, u64, u32)> = None;
-        let mut at = match payers {
-            Payers::Address(id) => self.addresses.first(id),
-            Payers::Listener(number) => self.listeners[usize::from(number)].list.first(),
-        };
-        for _ in 0..PAYER_STEPS_MAX {
-            let Some(index) = at.filter(|index| *index != newcomer) else {
-                break;
-            };
-            // The next newcomer looks at others first.
-            match payers {
-                Payers::Address(id) => {
-                    at = self.addresses.after(index);
-                    self.addresses.move_back(id, index);
-                }
-                Payers::Listener(number) => {
-                    at = self.listener_links.after(index);
-                    let list = &mut self.listeners[usize::from(number)].list;
-                    self.listener_links.move_back(list, index);
-                }
-            }
-            if let Some((phase, since_ns)) = rests(index) {
-                let is_head = phase != Phase::Idle;
-                if !is_head || now_ns >= since_ns.saturating_add(SPARED_NS) {
-                    oldest = oldest.into_iter().chain([(is_head, since_ns, index)]).min();
-                }
-            }
-        }
-        oldest.map(|(_, _, index)| index)
     }
 
     /// Something that lasts was ended for others; `limit` says whose.

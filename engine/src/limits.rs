@@ -240,7 +240,7 @@ pub(crate) const PROMPT_PAUSE_MS_MIN: u64 = 10_000;
 /// The pause doubles up to this, in milliseconds; a place without a loss for as long begins anew.
 pub(crate) const PROMPT_PAUSE_MS_MAX: u64 = 3_600_000;
 
-/// Receive pages are scarce when fewer than one in this many are free; what takes long is bulk then.
+/// Receive pages are scarce when fewer than one in this many are free; long input is bulk then.
 pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 
 /// Pages that bulk connections may have received into and not been offered yet; the receives of
@@ -351,8 +351,7 @@ pub(crate) const TOLD_PER_TURN_MAX: usize = 128;
 /// they take a millisecond or two.
 pub(crate) const TURN_ACCEPTS_MAX: usize = 64;
 
-/// Queues by address of arrivals that wait to be admitted. Two addresses in one wait for each
-/// other.
+/// Queues by address of what waits to be admitted. Two addresses in one wait for each other.
 pub(crate) const ARRIVAL_QUEUES: usize = 1024;
 
 /// The longest datagram that is received, and the longest reply to one, in bytes: what RPC over UDP

@@ -3,45 +3,46 @@
 //! A claim goes through its rules in order. Each step is one verdict; the caller carries it out and
 //! asks again ([`Admission::next_step`]), until the claim is met or refused.
 //!
-//! | a claim of                       | share | places | listener | address | files |
-//! |----------------------------------|-------|--------|----------|---------|-------|
-//! | a newcomer                       | 1     | 2      | 3        | 4       |       |
-//! | one whose PROXY header is to come |      | 1      | 2        |         |       |
-//! | a client that a header has named |       |        |          | 1       |       |
-//! | files, to descriptors            |       |        |          |         | 1     |
+//! | a claim of                        | share | places | listener | address | files |
+//! |-----------------------------------|-------|--------|----------|---------|-------|
+//! | a newcomer                        | 1     | 2      | 3        | 4       |       |
+//! | one whose PROXY header is to come |       | 1      | 2        |         |       |
+//! | a client that a header has named  |       |        |          | 1       |       |
+//! | files, to descriptors             |       |        |          |         | 1     |
 //!
-//! | rule     | holds where                                   | then                               |
-//! |----------|-----------------------------------------------|------------------------------------|
-//! | share    | places are short, and its address has more    | one of its address that rests is   |
-//! |          | than its share of them                        | closed; if none does, it is refused |
-//! | places   | places are short, and one has rested for long | that is closed                     |
-//! |          | there is no place                             | the longest-lived of an address    |
-//! |          |                                               | with more than its share is ended; |
-//! |          |                                               | without one, one that has rested   |
-//! |          |                                               | at all is closed; without one, it  |
-//! |          |                                               | is refused                         |
-//! | listener | its listener has more than it may             | one of its listener is closed; if  |
-//! |          |                                               | none rests, it is refused          |
-//! | address  | its address has more than the limit           | one of its address is closed; if   |
-//! |          |                                               | none rests, it is refused          |
-//! | files    | more connections than places beside files     | one that has rested for long is    |
-//! |          |                                               | closed; without one, the           |
-//! |          |                                               | longest-lived is ended; without    |
-//! |          |                                               | one, the next file is refused      |
+//! | rule     | holds where                                | then                                |
+//! |----------|--------------------------------------------|-------------------------------------|
+//! | share    | places are short, and its address has more | one of its address that rests is    |
+//! |          | than its share of them                     | closed; without one, it is refused  |
+//! | places   | places are short, and one has rested long  | that is closed                      |
+//! |          | there is no place                          | the longest-lived of an address     |
+//! |          |                                            | with more than its share is ended;  |
+//! |          |                                            | without one, one that has rested at |
+//! |          |                                            | all is closed; without one, it is   |
+//! |          |                                            | refused                             |
+//! | listener | its listener has more than it may          | one of its listener that rests is   |
+//! |          |                                            | closed; without one, it is refused  |
+//! | address  | its address has more than the limit        | one of its address that rests is    |
+//! |          |                                            | closed; without one, it is refused  |
+//! | files    | more connections than places beside files  | one that has rested long is closed; |
+//! |          |                                            | without one, the longest-lived is   |
+//! |          |                                            | ended; without one, the next file   |
+//! |          |                                            | is refused                          |
 //!
 //! Under the first rule each newcomer's address is asked for from half of the places in use on;
 //! those that were there before are asked for little by little ([`Admission::asks_addresses`]).
 //!
 //! Invariants
 //! - CL1: what a verdict closes or refuses is counted as leaving when the verdict is given.
-//! - CL2: a claim ends after `EVICTIONS_PER_ACCEPT_MAX` steps for places, or `SHED_PER_TURN_MAX` for
-//!   files, and a few more.
+//! - CL2: a claim ends after `EVICTIONS_PER_ACCEPT_MAX` steps for places, or `SHED_PER_TURN_MAX`
+//!   for files, and a few more.
 
 use crate::episode::Price;
-use crate::limits::{EVICTIONS_PER_ACCEPT_MAX, SHED_PER_TURN_MAX, SPARED_NS};
+use crate::limits::{EVICTIONS_PER_ACCEPT_MAX, PAYER_STEPS_MAX, SHED_PER_TURN_MAX, SPARED_NS};
+use crate::phase::Phase;
 
 use super::addresses::AddressId;
-use super::{Admission, Bound, Load, Payers, Rests, Room};
+use super::{Admission, Bound, Load, Rests, Room};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
@@ -52,6 +53,13 @@ enum Rule {
     Files,
     /// The claim is met.
     Met,
+}
+
+/// Which connections pay for a newcomer: those of its address, or of its listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payers {
+    Address(AddressId),
+    Listener(u16),
 }
 
 /// What wants a place, and how far it has come.
@@ -285,6 +293,47 @@ impl Admission {
             }
             None => self.reject(claim, cause),
         }
+    }
+
+    /// The connection of the payers to close for one of theirs, `newcomer`: the one that has been
+    /// idle longest, or the oldest head that has had some time. `None`: none of those looked at
+    /// rests.
+    pub(super) fn payer(
+        &mut self,
+        payers: Payers,
+        newcomer: u32,
+        now_ns: u64,
+        mut rests: impl Rests,
+    ) -> Option<u32> {
+        let mut oldest: Option<(bool, u64, u32)> = None;
+        let mut at = match payers {
+            Payers::Address(id) => self.addresses.first(id),
+            Payers::Listener(number) => self.listeners[usize::from(number)].list.first(),
+        };
+        for _ in 0..PAYER_STEPS_MAX {
+            let Some(index) = at.filter(|index| *index != newcomer) else {
+                break;
+            };
+            // The next newcomer looks at others first.
+            match payers {
+                Payers::Address(id) => {
+                    at = self.addresses.after(index);
+                    self.addresses.move_back(id, index);
+                }
+                Payers::Listener(number) => {
+                    at = self.listener_links.after(index);
+                    let list = &mut self.listeners[usize::from(number)].list;
+                    self.listener_links.move_back(list, index);
+                }
+            }
+            if let Some((phase, since_ns)) = rests(index) {
+                let is_head = phase != Phase::Idle;
+                if !is_head || now_ns >= since_ns.saturating_add(SPARED_NS) {
+                    oldest = oldest.into_iter().chain([(is_head, since_ns, index)]).min();
+                }
+            }
+        }
+        oldest.map(|(_, _, index)| index)
     }
 
     /// Closes a resting connection for a place.

@@ -505,9 +505,9 @@ impl Counts {
 ///
 /// The table doubles when it is full. In a process with several threads the kernel waits each time
 /// until no processor can read the old one any more (`synchronize_rcu`), tens of milliseconds on a
-/// busy machine, and every thread that opens or accepts something waits with it: many connections at once would stop
-/// the network threads once for each doubling, at its beginning. A table never shrinks, and takes 8
-/// bytes for each descriptor.
+/// busy machine, and every thread that opens or accepts something waits with it: connections that
+/// come at once would stop the network threads for each doubling, at their beginning. A table never
+/// shrinks, and takes 8 bytes for each descriptor.
 ///
 /// An error is none of the server's: then the table grows as it is needed.
 pub(crate) fn make_table(count: u64) {

@@ -1,15 +1,15 @@
 //! How a connection is ended for others, or for want of room: in its protocol's words where they
 //! can be said.
 //!
-//! | the connection                         | is refused, for want of room | is ended, for what it holds |
-//! |----------------------------------------|------------------------------|-----------------------------|
-//! | is spliced to another one              | reset: a clean end would say | reset                       |
-//! |                                        | that nothing is missing      |                             |
-//! | has a job out, or output not sent      | closed after its output:     | reset: what it holds is     |
-//! |                                        | words would be taken for a   | what its peer does not read |
-//! |                                        | part of the reply            |                             |
-//! | is closing already                     | in words                     | reset                       |
-//! | none of these                          | in words                     | in words                    |
+//! | the connection                 | is refused, for want of room | is ended, for what it holds |
+//! |--------------------------------|------------------------------|-----------------------------|
+//! | is spliced to another one      | reset: a clean end would say | reset                       |
+//! |                                | that nothing is missing      |                             |
+//! | has a job out, or output that  | closed after its output:     | reset: what it holds is     |
+//! | is not sent                    | words would be taken for a   | what its peer does not read |
+//! |                                | part of the reply            |                             |
+//! | is closing already             | in words                     | reset                       |
+//! | none of these                  | in words                     | in words                    |
 
 /// Why a connection is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::addresses::AddressKeys;
+use super::claim::Payers;
 use super::*;
 use crate::Random;
 

@@ -1,11 +1,11 @@
 //! Acts for `crate::admission::accepting`: arms and cancels accept, and takes in what comes.
 //!
-//! | asked                          | verdict          | what is done                               |
-//! |--------------------------------|------------------|--------------------------------------------|
-//! | a completion                   | `Then`           | a descriptor is freed; the socket closed   |
-//! | room for connections, a drain  | `Next`           | accept is armed, cancelled, or closed      |
-//! | whether newcomers have to wait | `Waits`          | a long-lived connection is looked for      |
-//! | which arrival is next          | [`Arrivals`]     | it gets a place, or is refused             |
+//! | asked                          | verdict      | what is done                              |
+//! |--------------------------------|--------------|-------------------------------------------|
+//! | a completion                   | `Then`       | a descriptor is freed; the socket closed  |
+//! | room for connections, a drain  | `Next`       | accept is armed, cancelled, or closed     |
+//! | whether newcomers have to wait | `Waits`      | a long-lived connection is looked for     |
+//! | which arrival is next          | [`Arrivals`] | it gets a place, or is refused            |
 //!
 //! [`Arrivals`]: crate::admission::arrivals::Arrivals
 

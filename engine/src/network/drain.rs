@@ -1,10 +1,10 @@
 //! How far a network thread has come with telling protocols that the server drains.
 //!
-//! | a connection                                | its protocol is notified                        |
-//! |---------------------------------------------|-------------------------------------------------|
-//! | was open when the drain began               | in one of the next turns, some in each          |
-//! | had just come then, or comes later          | when what its client sent first was offered, or |
-//! |                                             | when that has been silent for long ("late")     |
+//! | a connection                          | its protocol is notified                             |
+//! |---------------------------------------|------------------------------------------------------|
+//! | was open when the drain began         | in one of the next turns, some in each               |
+//! | had just come then, or comes later    | when what its client sent first was offered, or when |
+//! |                                       | that has been silent for long ("late")               |
 //!
 //! Invariant: a connection is in one of the two lists at most, so it is notified once.
 

@@ -51,7 +51,7 @@ impl<D: Driver> Network<D> {
     /// # Errors
     /// The driver has lost completions or cannot continue: the thread must end.
     pub(crate) fn turn(&mut self) -> io::Result<After> {
-        self.wait_for_events()?; // All that the turn before wants from the kernel is submitted here.
+        self.wait_for_events()?; // All that the turn before wants from the kernel is submitted.
         self.complete_all(); // A connection that has just been heard of does not expire below.
         self.admit_arrivals(); // Connections that are open come first, however many arrive.
         let is_quiet = self.is_quiet();

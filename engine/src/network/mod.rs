@@ -38,6 +38,8 @@
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |
+//! | bulk.rs       | what makes input long, and a connection bulk                     |
+//! | sends.rs      | what sends share                                                 |
 //! | timers.rs     | when the next chore is due                                       |
 //! | pending.rs    | what was found and is not handled yet                            |
 //! | drain.rs      | which protocols are left to notify of a drain                    |
@@ -52,6 +54,7 @@
 mod accept;
 mod admission;
 mod ahead;
+mod bulk;
 mod cipher_cache;
 mod conclude;
 mod datagrams;
@@ -74,6 +77,7 @@ mod refuse;
 mod relimit;
 mod secure;
 mod send;
+mod sends;
 mod setup;
 mod sources;
 mod splice;

@@ -1,10 +1,10 @@
 //! What a turn has found and not handled yet, each kind in the order in which it came.
 //!
-//! | kind                               | handled in one turn           | what is left              |
-//! |------------------------------------|-------------------------------|---------------------------|
-//! | completions of earlier turns       | first                         | is before those of later  |
-//! | completions of this turn           | as many as it may beside them | goes after them           |
-//! | connections that were woken        | as many as it may             | is before those of later  |
+//! | kind                         | handled in one turn             | what is left               |
+//! |------------------------------|---------------------------------|----------------------------|
+//! | completions of earlier turns | first                           | is before those of later   |
+//! | completions of this turn     | as many as it may beside them   | goes after them            |
+//! | connections that were woken  | as many as it may               | is before those of later   |
 //!
 //! Invariant: nothing is handled before what came before it and is of the same kind, but for
 //! accepts, which have a bound of their own (`Acceptors`).

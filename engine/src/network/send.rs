@@ -2,11 +2,11 @@
 //!
 //! Nothing follows from most replies' going out: the connection rests until its peer speaks again.
 //! So a turn is not made for that alone ([`AfterSend::Rest`]): it is noted with what comes next,
-//! after `RESTING_NS_MAX` at the latest (`timers.rs`). Where anything waits for it, it ends the wait: more
+//! after `RESTING_NS_MAX` at the latest. Where anything waits for it, it ends the wait: more
 //! output, a protocol that wants to write, an end, a drain, a connection that waits for memory.
 //!
 //! A send is a copy to the socket, made before the next turn: a thousand long ones take tens of
-//! milliseconds. So in one turn long ones are started up to [`LONG_SENDS_BYTES`]; the others wait
+//! milliseconds. So in one turn long ones are started up to `LONG_SENDS_BYTES`; the others wait
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 //!
 //! Of a long file one send carries 256 KiB, or a window of 2 MiB where that is cheaper
@@ -14,54 +14,15 @@
 //! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
 //! is for `wide.rs` to say.
 
-use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome, SendList};
+use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
-use crate::limits::{LONG_SENDS_BYTES, SHORT_SEND_BYTES_MAX};
+use crate::limits::SHORT_SEND_BYTES_MAX;
 use crate::output::Taken;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Thread};
 use super::user_data::{KIND_SEND, user_data};
-use super::wide::Wide;
-
-/// What the sends of a network thread share.
-///
-/// Invariant: the list is empty but from the moment in which a send is gathered to that in which it
-/// is made.
-pub(super) struct Sends {
-    pub(super) list: SendList,
-    /// Bytes of output that were sent in this turn.
-    turn_bytes: usize,
-    /// Sockets that take more than others at a time.
-    pub(super) wide: Wide,
-}
-
-impl Sends {
-    pub(super) fn new() -> Sends {
-        Sends {
-            list: SendList::new(),
-            turn_bytes: 0,
-            wide: Wide::default(),
-        }
-    }
-
-    /// A turn begins: nothing was sent in it.
-    pub(super) fn begin_turn(&mut self) {
-        self.turn_bytes = 0;
-    }
-
-    /// So many bytes are sent.
-    #[inline]
-    fn count(&mut self, bytes: usize) {
-        self.turn_bytes += bytes;
-    }
-
-    /// Whether another long send may be made in this turn.
-    pub(super) fn may_send_long(&self) -> bool {
-        self.turn_bytes < LONG_SENDS_BYTES
-    }
-}
 
 impl<D: Driver> Event<'_, D> {
     /// Starts the next send, if there is something to send and none is going, or has it wait.

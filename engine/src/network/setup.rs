@@ -26,16 +26,16 @@ use crate::waits::Waits;
 use crate::wakes::Wakes;
 use crate::worker::{Dispatcher, Shared};
 
+use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;
 use super::datagrams::{
     DatagramSetup, Datagrams, limit_workers as limit_datagrams, names_of, numbers_of,
 };
-use super::defer::Bulk;
 use super::drain::Drain;
 use super::listening::{Acceptor, Acceptors, Listener, limit_workers, shortest_of};
 use super::pending::Pending;
 use super::piped::PIPE_DESCRIPTORS;
-use super::send::Sends;
+use super::sends::Sends;
 use super::sources::Sources;
 use super::thread::{Network, Thread};
 use super::timers::Timers;

@@ -23,13 +23,13 @@ use crate::statistics::Counters;
 use crate::successor::Successors;
 use crate::waits::{Wait, Waits};
 
+use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;
 use super::datagrams::Datagrams;
-use super::defer::Bulk;
 use super::drain::Drain;
 use super::listening::{Acceptors, Listener};
 use super::pending::Pending;
-use super::send::Sends;
+use super::sends::Sends;
 use super::sources::Sources;
 use super::timers::Timers;
 

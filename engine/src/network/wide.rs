@@ -4,11 +4,11 @@
 //! Each time that a socket has room again costs a turn. Pages of a file that is sent from the
 //! kernel's cache are not copied, so such a socket may be *wide*: it takes [`WIDE_BYTES`] at a
 //! time. But they count as memory of TCP, which all connections of the machine have together, and a
-//! client that has read much may stop. So there are [`WIDE_MAX`] places for wide sockets in a
+//! client that has read much may stop. So there are `WIDE_MAX` places for wide sockets in a
 //! network thread, and others stay narrow.
 //!
 //! When no place is free and one is wanted, the sockets that have one are looked at in turn, one in
-//! [`LOOK_NS`]. One that has not taken [`WIDE_BYTES`] since it was last looked at, [`TRIAL_NS`] ago
+//! `LOOK_NS`. One that has not taken [`WIDE_BYTES`] since it was last looked at, `TRIAL_NS` ago
 //! or more, is made narrow. It has its place until little of it is in the kernel: as long as its
 //! client does not read, no other one gets the place.
 //!
@@ -24,97 +24,15 @@
 //! becomes wide, and two for a look.
 
 use flatpath_driver::Driver;
-use flatpath_structures::slots::Key;
 
 use crate::limits::UNSENT_BYTES_MAX;
 use crate::output::Width;
 
+use super::sends::WIDE_BYTES;
 use super::thread::{Event, Network};
-
-/// What the kernel takes of a wide socket: it asks for more when half of it is left.
-const WIDE_BYTES: u32 = 2 * 1024 * 1024;
 
 /// What a client has read before its socket is wide.
 const WIDE_AFTER_BYTES: u64 = 2 * 1024 * 1024;
-
-/// Wide sockets of a network thread: 64 MiB in the kernel.
-const WIDE_MAX: usize = 32;
-
-/// Between two looks.
-const LOOK_NS: u64 = 10_000_000;
-
-/// How long a socket is wide before it is judged.
-const TRIAL_NS: u64 = 100_000_000;
-
-/// The places of one network thread.
-#[derive(Debug, Default)]
-pub(super) struct Wide {
-    places: Vec<Place>,
-    /// The place that is looked at next.
-    hand: usize,
-    looked_ns: u64,
-    /// A connection has found none free since the last look.
-    is_wanted: bool,
-}
-
-/// Of one connection.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    key: Key,
-    /// When it was last looked at, and what had been sent of it by then.
-    looked_ns: u64,
-    sent_bytes: u64,
-}
-
-impl Wide {
-    /// Gives a connection a place, of which this much has been sent; false: none is free.
-    fn admit(&mut self, key: Key, sent_bytes: u64, now_ns: u64) -> bool {
-        let has_room = self.places.len() < WIDE_MAX;
-        if has_room {
-            self.places.push(Place {
-                key,
-                looked_ns: now_ns,
-                sent_bytes,
-            });
-        }
-        has_room
-    }
-
-    /// Takes the place of a connection back.
-    pub(super) fn left(&mut self, key: Key) {
-        if let Some(at) = self.places.iter().position(|place| place.key == key) {
-            self.places.swap_remove(at);
-        }
-    }
-
-    /// One more wants a place, and there is none. True: some are looked at in this turn.
-    fn wants(&mut self, now_ns: u64) -> bool {
-        self.is_wanted = now_ns >= self.looked_ns + LOOK_NS;
-        self.is_wanted
-    }
-
-    /// Which connection to look at, if one is to be.
-    fn next(&mut self, now_ns: u64) -> Option<Key> {
-        if !std::mem::take(&mut self.is_wanted) {
-            return None;
-        }
-        self.looked_ns = now_ns;
-        self.hand = (self.hand + 1) % self.places.len().max(1);
-        self.places.get(self.hand).map(|place| place.key)
-    }
-
-    /// Whether the connection that is looked at has taken much since it was last judged; `None`:
-    /// that is not long ago.
-    fn judge(&mut self, sent_bytes: u64, now_ns: u64) -> Option<bool> {
-        let place = self.places.get_mut(self.hand)?;
-        if now_ns < place.looked_ns + TRIAL_NS {
-            return None;
-        }
-        let taken = sent_bytes.saturating_sub(place.sent_bytes);
-        (place.looked_ns, place.sent_bytes) = (now_ns, sent_bytes);
-        Some(taken >= u64::from(WIDE_BYTES))
-    }
-}
 
 impl<D: Driver> Event<'_, D> {
     /// Has the kernel take as much at a time as suits what is sent. How many of these bytes the
@@ -210,70 +128,5 @@ impl<D: Driver> Network<D> {
             Some(mut event) => event.is_looked_at(),
             None => debug_assert!(false, "a connection that is gone has no place (WS1)"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(index: u32) -> Key {
-        Key {
-            index,
-            generation: 1,
-        }
-    }
-
-    fn full() -> Wide {
-        let mut wide = Wide::default();
-        for index in 0..WIDE_MAX as u32 {
-            assert!(wide.admit(key(index), 0, 0));
-        }
-        wide
-    }
-
-    #[test]
-    fn there_are_as_many_places_as_the_bound_says() {
-        let mut wide = full();
-        assert!(!wide.admit(key(99), 0, 0));
-        wide.left(key(98));
-        assert!(!wide.admit(key(99), 0, 0), "it had none");
-        wide.left(key(3));
-        assert!(wide.admit(key(99), 0, 0) && !wide.admit(key(3), 0, 0));
-    }
-
-    #[test]
-    fn one_is_looked_at_in_a_time_and_only_if_a_place_is_wanted() {
-        let mut wide = full();
-        let mut now_ns = LOOK_NS;
-        assert_eq!(wide.next(now_ns), None, "none wants one");
-        let mut seen = Vec::new();
-        for _ in 0..WIDE_MAX {
-            assert!(wide.wants(now_ns));
-            seen.extend(wide.next(now_ns).map(|key| key.index));
-            assert!(!wide.wants(now_ns + LOOK_NS - 1));
-            assert_eq!(wide.next(now_ns), None);
-            now_ns += LOOK_NS;
-        }
-        seen.sort_unstable();
-        assert!(seen.into_iter().eq(0..WIDE_MAX as u32), "each in turn");
-    }
-
-    #[test]
-    fn one_that_takes_little_in_its_trial_is_found() {
-        let mut wide = full();
-        let much = u64::from(WIDE_BYTES);
-        assert_eq!(wide.judge(much, TRIAL_NS - 1), None, "its trial lasts");
-        assert_eq!(wide.judge(much, TRIAL_NS), Some(true));
-        assert_eq!(wide.judge(much, 2 * TRIAL_NS - 1), None);
-        assert_eq!(wide.judge(2 * much - 1, 2 * TRIAL_NS), Some(false));
-    }
-
-    #[test]
-    fn without_any_place_taken_no_connection_is_looked_at() {
-        let mut wide = Wide::default();
-        assert!(wide.wants(LOOK_NS));
-        assert_eq!(wide.next(LOOK_NS), None);
-        assert_eq!(wide.judge(0, u64::MAX), None);
     }
 }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::super::addresses::AddressKeys;
 use super::super::tests::{Resting, admission, load};
 use super::*;
-use crate::phase::Phase;
 
 const LATE_NS: u64 = 9 * SPARED_NS;
 

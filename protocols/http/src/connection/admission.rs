@@ -185,7 +185,7 @@ fn for_worker<S: Service>(
     let mut job = connection.job().ok_or(Stall::Jobs)?;
     if !connection.lasts(&mut job) {
         write::recycle(connection, job);
-        return Err(Stall::Lasting.into());
+        return Err(Stall::LongLived.into());
     }
     let (mut job, terms) = filled(connection, job, (head, asked), channel)?;
     job.begin_upload(0, request, Arrival::Pieces);
