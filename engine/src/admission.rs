@@ -56,8 +56,8 @@ use std::ops::Range;
 use crate::address_limit::share;
 use crate::episode::{BoundEpisode, Price};
 use crate::limits::{
-    DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, PAYER_STEPS_MAX,
-    RELIMITED_PER_TURN, SPARE_PLACES_SHARE, SPARED_NS,
+    DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, RELIMITED_PER_TURN,
+    SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
 use crate::phase::Phase;

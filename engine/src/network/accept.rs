@@ -9,7 +9,9 @@
 //!
 //! [`Arrivals`]: crate::admission::arrivals::Arrivals
 
-use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket};
+use flatpath_driver::{
+    Completion, Driver, Errno, Listener as Source, Operation, OperationMode, Outcome, Socket,
+};
 use flatpath_structures::slots::Key;
 
 use crate::admission::accepting::{AcceptMode, AcceptRoom, Brought, Next, Settled, Then, Waits};
@@ -41,7 +43,7 @@ impl<D: Driver> Network<D> {
             return self.thread.discard(outcome);
         };
         let (number, is_last) = (acceptor.listener, !completion.more);
-        let listens = acceptor.source.as_ref().is_none_or(|it| it.listens());
+        let listens = acceptor.source.as_ref().is_none_or(Source::listens);
         let (brought, errno) = match outcome {
             Outcome::Accepted(_) => (Brought::Connection, Errno::AGAIN),
             Outcome::Failed(errno) => (failure(errno, listens), errno),

@@ -2,8 +2,8 @@
 //!
 //! A turn waits for the kernel and handles its completions; most turns have nothing else to do.
 //! Whether any chore is due is one question, so a turn with a request in it is the path of that
-//! request. The steps stand as a list, each with the reason for its place; the drill of mutations
-//! (`turn_…`) turns pairs of them around and has a test fail.
+//! request. The steps stand as a list, each with the reason for its place. Two mutations of the
+//! drill (`turn_…`) turn a pair around and have a test fail.
 //!
 //! An event goes one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
 //! pair, `reconcile.rs`, and those that receive, send and charge. None of them calls back up.
