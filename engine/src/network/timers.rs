@@ -117,11 +117,14 @@ impl Timers {
 mod tests {
     use super::*;
 
+    /// Something that happens within a turn.
+    type Act<'a> = &'a dyn Fn(&mut Timers);
+
     #[test]
     fn the_earliest_time_is_due_and_none_before_it() {
         assert!(Timers::new().is_due(0), "at first all is");
         let deadline_ns = 3 * TICK_NS + 1;
-        let rows: [(&dyn Fn(&mut Timers), Option<u64>); 6] = [
+        let rows: [(Act<'_>, Option<u64>); 6] = [
             (&|_| {}, None),
             (&|timers| timers.due(70), Some(70)),
             (&|timers| timers.send_rests(5), Some(5 + RESTING_NS_MAX)),
