@@ -13,6 +13,7 @@ mod drops;
 mod events;
 mod extractors;
 mod h2;
+mod h2_attacks;
 mod h2_beside;
 mod h2_bodies;
 mod h2_bounds;
