@@ -82,7 +82,7 @@ fn httpx_and_a_newer_libcurl_are_served(driver: Driver) {
 }
 
 /// Of the server in this process.
-fn certificate() -> TlsConfig {
+pub(crate) fn certificate() -> TlsConfig {
     let issued = Issued::for_localhost();
     let tls = TlsConfig::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes());
     tls.expect("a certificate and its key")
