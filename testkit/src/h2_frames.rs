@@ -6,29 +6,32 @@ use std::io::{self, Read};
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
+pub const RESET: u8 = 3;
 pub const SETTINGS: u8 = 4;
 pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
 pub const ACK: u8 = 1;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
+pub const PADDED: u8 = 8;
 
-/// One frame with a short payload.
-pub fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).expect("short");
-    let head = [0, 0, length, kind, flags, 0, 0, 0, stream];
-    [&head, payload].concat()
+/// One frame.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    let stream = stream.to_be_bytes();
+    [&length[1..], &[kind, flags], &stream, payload].concat()
 }
 
 /// A GET without a body or further fields.
-pub fn get(stream: u8, authority: &str, path: &str) -> Vec<u8> {
+pub fn get(stream: u32, authority: &str, path: &str) -> Vec<u8> {
     asks(stream, authority, path, &[])
 }
 
 /// The same with fields, their names in lower case; all as they are, without a table (RFC 7541
 /// section 6.2.2).
-pub fn asks(stream: u8, authority: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn asks(stream: u32, authority: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| {
         let length = u8::try_from(text.len()).expect("short");
         [&[length], text.as_bytes()].concat()
@@ -58,7 +61,7 @@ pub fn download(path: &str) -> Vec<u8> {
 pub struct Frame {
     pub kind: u8,
     pub flags: u8,
-    pub stream: u8,
+    pub stream: u32,
     pub payload: Vec<u8>,
 }
 
@@ -69,14 +72,14 @@ pub struct Frame {
 pub fn next(stream: &mut impl Read) -> io::Result<Frame> {
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
-    let [high, middle, low, kind, flags, .., stream_id] = head;
+    let [high, middle, low, kind, flags, number @ ..] = head;
     let length = u32::from_be_bytes([0, high, middle, low]);
     let mut payload = vec![0; length as usize];
     stream.read_exact(&mut payload)?;
     Ok(Frame {
         kind,
         flags,
-        stream: stream_id,
+        stream: u32::from_be_bytes(number),
         payload,
     })
 }

@@ -9,6 +9,7 @@
 //! |-------------|---------------------------------------------------------------|
 //! | `innocent`  | the clients that are measured                                 |
 //! | `troubles`  | the list of troubles, what they do, and the server's options  |
+//! | `h2`        | those over HTTP/2                                             |
 //! | `crowd`     | many troublesome connections on one thread                    |
 //! | `manners`   | how crowds behave, and the bytes that they send               |
 //! | `server`    | the server under test, and nginx                              |
@@ -21,6 +22,7 @@
 //! [`LONGEST_MS`] and the server's log go to standard error.
 
 mod crowd;
+mod h2;
 mod innocent;
 mod manners;
 mod mounts;

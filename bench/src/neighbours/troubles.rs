@@ -15,6 +15,7 @@ use flatpath_http::sse::Event;
 use flatpath_testkit::nfs;
 
 use super::crowd::Manner;
+use super::h2;
 use super::manners::{
     asking, big, deflated_zeros, downloads, flood, handshake, heads, large_files, masked_frame,
     uploads,
@@ -135,6 +136,7 @@ pub(super) fn troubles() -> Vec<Trouble> {
         of_slow_clients(),
         of_crowds(),
         of_busy_clients(),
+        h2::of_http2(),
         of_the_system(),
         mounts::of_file_systems(),
         of_nfs(),
