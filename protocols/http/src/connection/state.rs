@@ -23,7 +23,6 @@ pub(crate) use crate::connection::due::Http2Streams;
 use crate::connection::pending_body::PendingBody;
 use crate::connection::records::{Log, Record, Records};
 #[cfg(feature = "http2")]
-#[cfg(feature = "http2")]
 use crate::h2::hpack::FieldList;
 use crate::head::Head;
 use crate::head::names::Names;
@@ -270,8 +269,10 @@ impl<S: Service> ThreadState<S> {
 pub(crate) struct Http2Scratch {
     /// What is said in one call.
     pub(crate) out: Vec<u8>,
-    /// The fields of a request, or of trailers.
-    pub(crate) fields: FieldList,
+    /// The fields of a request, or of trailers; `None` while they are looked at.
+    pub(crate) fields: Option<Box<FieldList>>,
+    /// The headers that they are; empty in between.
+    pub(crate) headers: Vec<httparse::Header<'static>>,
     /// One block.
     pub(crate) block: Vec<u8>,
 }

@@ -45,7 +45,7 @@
 use super::bounds::{CONNECTION_WINDOW_BYTES, RESETS_KEPT, STREAM_WINDOW_BYTES, STREAMS_MAX};
 use super::flow::Flow;
 use super::hpack::Decoder;
-use super::input::{Input, Next, PRIORITY_BYTES, SETTING_BYTES};
+use super::input::{Input, PRIORITY_BYTES, SETTING_BYTES};
 use super::patience::Patience;
 use super::priority::Priority;
 use super::wire::{
@@ -140,20 +140,6 @@ impl Core {
         let more = CONNECTION_WINDOW_BYTES - WINDOW_FIRST;
         wire::put_number(&mut core.out, Kind::WindowUpdate, 0, more);
         core
-    }
-
-    /// What the input begins with.
-    ///
-    /// # Errors
-    /// That of the connection.
-    pub(super) fn next<'i>(&mut self, input: &'i [u8]) -> Result<Next<'i>, Code> {
-        match self.input.next(input)? {
-            Next::Unknown(frame) => {
-                self.patience.idles(frame.whole_bytes())?;
-                Ok(Next::Done(FRAME_HEAD_BYTES))
-            }
-            next => Ok(next),
-        }
     }
 
     /// What is left of this stream's frame means nothing any more.

@@ -153,17 +153,15 @@ impl<'l> Asked<'l> {
         [self.method.as_bytes(), b" ", target, b" HTTP/1.1\r\n"].concat()
     }
 
-    /// The head that it is; `spelled`: its target; `target`: without dot segments, and what it is
-    /// made of. `cookies`: where all of them are put together. There are `slots` for each field and
-    /// [`ADDED`] more.
+    /// The head that it is. `spelled`: its target; `target`: without dot segments, and what it is
+    /// made of. `listed`: its [headers](Asked::headers), and the bytes of its fields.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn head<'a>(
         &self,
-        (list, cookies): (&'a FieldList, Option<Field>),
         (spelled, target, parsed): (&'a str, &'a str, Result<Target<'a>, Fault>),
-        slots: &'a mut [Header<'a>],
+        listed: Result<(&'a [Header<'a>], usize), Refusal>,
         limits: &Limits,
         known_host: &str,
     ) -> Result<Head<'a>, Refusal>
@@ -184,7 +182,7 @@ impl<'l> Asked<'l> {
         if spelled.len() > limits.target_bytes_max {
             return Err(Fault::TargetTooLong.into());
         }
-        let headers = self.headers((list, cookies), slots, limits)?;
+        let (headers, bytes) = listed?;
         let parsed = parsed?;
         let message = framing::of_message(headers, Version::HTTP_2, known_host)?;
         Ok(Head {
@@ -203,7 +201,7 @@ impl<'l> Asked<'l> {
             keep_alive: message.keep_alive,
             asks_upgrade: message.asks_upgrade,
             expect_continue: message.expect_continue,
-            bytes: list.text_bytes(),
+            bytes,
             mount: "",
             route: None,
             peer: None,
@@ -213,13 +211,17 @@ impl<'l> Asked<'l> {
         })
     }
 
-    /// The headers that are not pseudo-headers, and those that these stand for.
-    fn headers<'a>(
+    /// Lists the headers that are not pseudo-headers, and those that these stand for. `cookies`:
+    /// where all of them are put together.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn headers<'a>(
         &self,
         (list, cookies): (&'a FieldList, Option<Field>),
-        slots: &'a mut [Header<'a>],
+        headers: &mut Vec<Header<'a>>,
         limits: &Limits,
-    ) -> Result<&'a [Header<'a>], Refusal>
+    ) -> Result<(), Refusal>
     where
         'l: 'a,
     {
@@ -231,13 +233,10 @@ impl<'l> Asked<'l> {
         let host = self.authority.map(|authority| ("host", authority));
         let added = [connection, upgrade, host].into_iter().flatten();
         let joined = cookies.map(|field| ("cookie", list.at(field).1));
-        let (mut count, mut bytes) = (0, 0);
+        let mut bytes = 0;
         let mut put = |(name, value): (&'a str, &'a [u8])| {
             bytes += name.len() + value.len() + LINE_BYTES;
-            if let Some(slot) = slots.get_mut(count) {
-                *slot = Header { name, value };
-            }
-            count += 1;
+            headers.push(Header { name, value });
         };
         added.for_each(&mut put);
         for (entry, name, value) in list.entries() {
@@ -259,14 +258,13 @@ impl<'l> Asked<'l> {
             }
         }
         joined.into_iter().for_each(&mut put);
-        debug_assert!(count <= slots.len(), "there is a place for each");
         if bytes > limits.headers_bytes_max {
             return Err(Fault::HeadersTooLong.into());
         }
-        if count > limits.headers_max {
+        if headers.len() > limits.headers_max {
             return Err(Fault::HeadersTooMany.into());
         }
-        Ok(&slots[..count])
+        Ok(())
     }
 }
 
@@ -278,9 +276,6 @@ fn method_of(method: &[u8]) -> Option<&str> {
         _ => None,
     }
 }
-
-/// Headers that pseudo-headers stand for: `connection`, `upgrade` and `host`.
-pub(super) const ADDED: usize = 3;
 
 /// What a header's line has beside name and value, as the limits count.
 const LINE_BYTES: usize = ": \r\n".len();

@@ -44,10 +44,13 @@ impl<S: Service> Session<S> {
         connection: &mut Connection<'_, S>,
         input: &[u8],
     ) -> Result<usize, Stop> {
-        match self.core.next(input)? {
+        match self.core.input.next(input)? {
             Next::More => Ok(0),
             Next::Done(bytes) => Ok(bytes),
-            Next::Unknown(_) => Ok(FRAME_HEAD_BYTES),
+            Next::Unknown(frame) => {
+                self.core.patience.idles(frame.whole_bytes())?;
+                Ok(FRAME_HEAD_BYTES)
+            }
             Next::Frame(frame, payload) => {
                 self.frame(connection, &frame, payload)?;
                 Ok(frame.whole_bytes())
@@ -204,16 +207,15 @@ impl<S: Service> Session<S> {
                 _ => Stall::Pipeline,
             }));
         }
-        let mut list = std::mem::take(&mut connection.thread.h2.fields);
-        let mut copy = std::mem::take(&mut connection.thread.h2.block);
-        let decoded = self.decode(frame, input, (&mut list, &mut copy));
-        connection.thread.h2.block = copy;
+        let scratch = &mut connection.thread.h2;
+        let mut list = scratch.fields.take().unwrap_or_default();
+        let decoded = self.decode(frame, input, (&mut list, &mut scratch.block));
         let taken = decoded.and_then(|error| match (found, error) {
             (Some(at), error) => self.trailers(connection, &frame, &list, (at, error)),
             (None, error) => self.head(connection, &frame, &mut list, error),
         });
         list.trim(SCRATCH_KEPT_MAX);
-        connection.thread.h2.fields = list;
+        connection.thread.h2.fields = Some(list);
         taken
     }
 
@@ -274,49 +276,27 @@ impl<S: Service> Session<S> {
             return Ok(self.core.patience.idles(frame.whole_bytes())?);
         }
         self.core.patience.busy(frame.whole_bytes());
-        let served = match error {
-            Some(code) => Err(code),
-            None => {
-                self.has_asked = true;
-                self.serve(connection, frame, list)
-            }
-        };
-        match served {
-            Ok(at) => {
-                self.move_stream(connection, at);
-                Ok(())
-            }
-            Err(code) => {
-                self.core.put_reset(frame.stream, code);
-                Ok(self.core.patience.faults()?)
-            }
+        if let Some(code) = error {
+            return self.refuse(frame.stream, code);
         }
-    }
-
-    /// Takes a request. Returns where its stream is.
-    ///
-    /// # Errors
-    /// It is malformed, and has no stream.
-    fn serve(
-        &mut self,
-        connection: &mut Connection<'_, S>,
-        frame: &Frame,
-        list: &mut FieldList,
-    ) -> Result<usize, Code> {
+        self.has_asked = true;
         let stream = Stream::new(self.core.flow(frame), connection.turn());
         let at = self.streams.push(stream);
         let (core, stream) = (&mut self.core, &mut self.streams[at]);
-        match request::serve(&mut Link { connection, core }, list, stream) {
-            Ok(()) => {
-                if let Some(priority) = self.early.take(frame.stream) {
-                    self.streams[at].priority = priority;
-                }
-                Ok(at)
-            }
-            Err(code) => {
-                self.streams.swap_remove(at);
-                Err(code)
-            }
+        if let Err(code) = request::serve(&mut Link { connection, core }, list, stream) {
+            self.streams.swap_remove(at);
+            return self.refuse(frame.stream, code);
         }
+        if let Some(priority) = self.early.take(frame.stream) {
+            self.streams[at].priority = priority;
+        }
+        self.move_stream(connection, at);
+        Ok(())
+    }
+
+    /// A request is malformed, and has no stream.
+    fn refuse(&mut self, stream: u32, code: Code) -> Result<(), Stop> {
+        self.core.put_reset(stream, code);
+        Ok(self.core.patience.faults()?)
     }
 }

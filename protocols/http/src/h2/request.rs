@@ -12,9 +12,10 @@
 use std::collections::VecDeque;
 
 use flatpath::{Job, NoRoom, Stall};
+use httparse::Header;
 
 use super::bounds::is_streamed;
-use super::fields::{ADDED, Asked, Refusal};
+use super::fields::{Asked, Refusal};
 use super::flow::Flow;
 use super::hpack::{Field, FieldList, put_status};
 use super::link::Link;
@@ -31,9 +32,6 @@ use crate::head::{Framing, Head, KnownHeader, RequestMeta};
 use crate::limits::UPLOAD_PIECE_BYTES;
 use crate::service::{Opening, Service, log_number};
 use crate::trailers::Trailers;
-
-/// Headers for which there is room at once: nearly all requests have fewer.
-const HEADERS_USUAL: usize = 32;
 
 /// Takes a request that has arrived. Its stream is new, and has come as far as it can.
 ///
@@ -72,6 +70,13 @@ pub(super) fn serve<S: Service>(
     Ok(())
 }
 
+/// An empty list for other headers, in the memory of this one.
+fn emptied<'a>(mut headers: Vec<Header<'_>>) -> Vec<Header<'a>> {
+    headers.clear();
+    let none = headers.into_iter();
+    none.map(|_| httparse::EMPTY_HEADER).collect()
+}
+
 impl<S: Service> Stream<S> {
     fn take_asked(
         &mut self,
@@ -79,18 +84,6 @@ impl<S: Service> Stream<S> {
         asked: &Asked<'_>,
         fields: (&FieldList, Option<Field>),
     ) -> Result<(), Refusal> {
-        let count = fields.0.len() + ADDED;
-        let mut few = [httparse::EMPTY_HEADER; HEADERS_USUAL];
-        let mut many = Vec::new();
-        let slots = match few.get_mut(..count) {
-            Some(few) => few,
-            None => {
-                many.resize(count, httparse::EMPTY_HEADER);
-                &mut many[..]
-            }
-        };
-        let limits = &connection.protocol.limits;
-        let known_host = &connection.thread.host.name;
         let spelled = asked.target()?;
         let resolved;
         let target = match asked.parse(spelled) {
@@ -100,8 +93,17 @@ impl<S: Service> Stream<S> {
             }
             parsed => (spelled, spelled, parsed),
         };
-        let head = asked.head(fields, target, slots, limits, known_host)?;
-        self.take_parsed(connection, head, asked.asks_tunnel())
+        let mut headers = std::mem::take(&mut connection.thread.h2.headers);
+        let limits = &connection.protocol.limits;
+        let known_host = &connection.thread.host.name;
+        let listed = asked.headers(fields, &mut headers, limits);
+        let listed = listed.map(|()| (&headers[..], fields.0.text_bytes()));
+        let taken = match asked.head(target, listed, limits, known_host) {
+            Ok(head) => self.take_parsed(connection, head, asked.asks_tunnel()),
+            Err(refusal) => Err(refusal),
+        };
+        connection.thread.h2.headers = emptied(headers);
+        taken
     }
 
     // The one call that is not cold had better not copy the head.
@@ -380,5 +382,20 @@ impl Incoming {
     ) {
         let bytes = std::mem::take(&mut self.unreleased);
         connection.core.release(Some(flow), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_emptied_keeps_its_memory() {
+        let (name, value) = (String::from("name"), b"value");
+        let headers = vec![Header { name: &name, value }; 9];
+        let (at, room) = (headers.as_ptr() as usize, headers.capacity());
+        let empty: Vec<Header<'static>> = emptied(headers);
+        assert_eq!((empty.as_ptr() as usize, empty.capacity()), (at, room));
+        assert!(empty.is_empty());
     }
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::h2::bounds::FAULTY_STREAMS_MAX;
+use crate::h2::input::Next;
 use crate::h2::wire::PREFACE;
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> (Frame, Vec<u8>) {
@@ -14,7 +15,7 @@ fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> (Frame, Vec<u8>)
 /// After the preface and the client's SETTINGS.
 fn greeted() -> Core {
     let mut core = Core::new(1000, Vec::new());
-    assert_eq!(core.next(PREFACE), Ok(Next::Done(PREFACE.len())));
+    assert_eq!(core.input.next(PREFACE), Ok(Next::Done(PREFACE.len())));
     let (settings, payload) = frame(Kind::Settings, 0, 0, &[]);
     let told = core.settings(&settings, &payload, std::iter::empty());
     assert_eq!(told, Ok(()));
@@ -74,10 +75,10 @@ fn an_error_is_said_with_the_last_stream_once_there_is_a_client() {
     core.end(Code::Protocol);
     core.end(Code::Protocol);
     assert_eq!(said(&mut core), [(Kind::GoAway, 0, Some(7))]);
-    assert_eq!(core.next(b"more"), Ok(Next::More));
+    assert_eq!(core.input.next(b"more"), Ok(Next::More));
     let mut core = Core::new(1000, Vec::new());
     core.out.clear();
-    assert_eq!(core.next(b"PRI * HTTP/3"), Err(Code::Protocol));
+    assert_eq!(core.input.next(b"PRI * HTTP/3"), Err(Code::Protocol));
     core.end(Code::Protocol);
     assert_eq!(said(&mut core), [], "it may speak something else");
 }

@@ -59,7 +59,8 @@ impl FieldList {
     }
 
     /// How many fields it has.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
         self.fields.len()
     }
 
