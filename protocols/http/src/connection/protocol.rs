@@ -357,8 +357,8 @@ fn give_up<S: Service>(connection: &mut Connection<'_, S>) -> bool {
     is_vain
 }
 
-/// What every call ends with: a client that is gone is not waited for, layers run for a body that
-/// has to be waited for, `100 Continue` where it is due, the phase, the empty reorder buffer.
+/// What every call ends with: a client that is gone is not waited for, a body is waited for in its
+/// way, the phase, the empty reorder buffer.
 fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     if connection.session.is_closed() || give_up(connection) {
         return;
@@ -366,29 +366,17 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     if let Some(reorder_buffer) = connection.session.take_reorder_buffer() {
         connection.thread.recycle_reorder_buffer(reorder_buffer);
     }
-    let opening = connection
-        .session
-        .pending_body
-        .as_ref()
-        .map(|it| it.opening);
-    if opening == Some(Opening::Due) {
-        upload::open(connection);
+    if connection.session.pending_body.is_some() {
+        expect_body(connection);
     }
-    let owed = connection.session.owed();
-    let is_uploading = connection.session.is_uploading();
-    if let Some(pending_body) = &mut connection.session.pending_body
-        && pending_body.owes_continue
-        && (owed == 0 || is_uploading && connection.session.due.is_upload())
-    {
-        pending_body.owes_continue = connection.io.write(CONTINUE).is_err();
-    }
-    let phase = match connection.session.stage {
-        Stage::Body if is_uploading => Phase::Body,
-        _ if owed > 0 => match &connection.session.due {
+    let session = &*connection.session;
+    let phase = match session.stage {
+        Stage::Body if session.is_uploading() => Phase::Body,
+        _ if session.owed() > 0 => match &session.due {
             Due::Fed(reply) => reply.phase(),
             _ => Phase::Work,
         },
-        Stage::Head if connection.session.scan.is_untouched() => Phase::Idle,
+        Stage::Head if session.scan.is_untouched() => Phase::Idle,
         Stage::Head => Phase::Head,
         Stage::Body => Phase::Body,
         #[cfg(feature = "http2")]
@@ -401,4 +389,21 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
         return connection.phase_until(Phase::Timed, end);
     }
     connection.phase(phase);
+}
+
+/// A body is to come: layers run for one that has to be waited for, and `100 Continue` is said
+/// where it is due.
+fn expect_body<S: Service>(connection: &mut Connection<'_, S>) {
+    let pending_body = connection.session.pending_body.as_ref();
+    if pending_body.is_some_and(|it| it.opening == Opening::Due) {
+        upload::open(connection);
+    }
+    let session = &mut *connection.session;
+    let is_next = session.owed() == 0 || session.is_uploading() && session.due.is_upload();
+    if let Some(pending_body) = &mut session.pending_body
+        && pending_body.owes_continue
+        && is_next
+    {
+        pending_body.owes_continue = connection.io.write(CONTINUE).is_err();
+    }
 }

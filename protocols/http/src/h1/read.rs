@@ -14,8 +14,7 @@ use crate::connection::upload;
 use crate::h1::body::Piece;
 use crate::h1::write;
 use crate::head::fault::Fault;
-use crate::head::parse::{parse, parse_resolved};
-use crate::head::scan::Scan;
+use crate::head::parse::{parse, parse_mended};
 use crate::head::{Framing, Head, RequestMeta, header_slots};
 use crate::limits::{PIPELINE_MAX, UPLOAD_LARGE_BYTES};
 use crate::respond::outgoing::Outgoing;
@@ -49,19 +48,19 @@ pub(crate) fn take_head<S: Service>(connection: &mut Connection<'_, S>, input: &
     }
     let limits = &connection.protocol.limits;
     let mut scan = connection.session.scan;
-    match scan.advance(input, limits) {
-        Ok(Some(_)) => {}
+    let text = match scan.advance(input, limits) {
+        Ok(Some(bytes)) => &input[..bytes],
         Ok(None) => {
             connection.session.scan = scan;
             return Step::NeedMore(0);
         }
         Err(fault) => return refuse_unread(connection, input, fault),
-    }
-    let (mut copy, mut slots) = (Vec::new(), header_slots());
+    };
+    let mut slots = header_slots();
     let known_host = &connection.thread.host.name;
-    match parse(scan.head(input, &mut copy), &mut slots, limits, known_host) {
+    match parse(text, &mut slots, limits, known_host) {
         Ok(head) => take_parsed(connection, head, input),
-        Err(fault) => take_other(connection, input, scan, fault),
+        Err(fault) => take_other(connection, input, text, fault),
     }
 }
 
@@ -98,13 +97,13 @@ fn take_parsed<'c: 'h, 'h, S: Service>(
     }
 }
 
-/// Takes what the parser has refused: the preface of HTTP/2, or a head whose target has dot
-/// segments; anything else breaks a rule.
+/// Takes what the parser has refused: the preface of HTTP/2, or a head that can be mended; anything
+/// else breaks a rule.
 #[cold]
 fn take_other<S: Service>(
     connection: &mut Connection<'_, S>,
     input: &[u8],
-    scan: Scan,
+    text: &[u8],
     fault: Fault,
 ) -> Step {
     #[cfg(feature = "http2")]
@@ -113,18 +112,14 @@ fn take_other<S: Service>(
         && input.starts_with(HTTP2_PREFACE_HEAD)
         && agreed_on(connection) != Some(b"http/1.1")
     {
-        connection.session.scan = Scan::new();
+        connection.session.head_taken();
         connection.session.stage = Stage::Http2;
         return Step::On(0);
     }
-    if fault != Fault::DotSegments {
-        return refuse_unread(connection, input, fault);
-    }
     let limits = &connection.protocol.limits;
-    let (mut copy, mut resolved, mut slots) = (Vec::new(), Vec::new(), header_slots());
+    let (mut mended, mut slots) = (Vec::new(), header_slots());
     let known_host = &connection.thread.host.name;
-    let text = (scan.head(input, &mut copy), &mut resolved);
-    match parse_resolved(text, &mut slots, limits, known_host) {
+    match parse_mended((text, &mut mended), fault, &mut slots, limits, known_host) {
         Ok(head) => take_parsed(connection, head, input),
         Err(fault) => refuse_unread(connection, input, fault),
     }

@@ -28,9 +28,9 @@ pub(crate) fn reply_done<S: Service>(connection: &mut Connection<'_, S>, keep_al
     if connection.session.is_logged() {
         log(connection).done();
     }
-    // Requests after the last reply stay without an answer, so their bytes may be unread.
-    connection.session.lingers |= !keep_alive && connection.session.owed() > 0;
     if !keep_alive || connection.session.is_finished() {
+        // Requests after the last reply stay without an answer, so their bytes may be unread.
+        connection.session.lingers |= connection.session.owed() > 0;
         close(connection);
     }
 }

@@ -17,9 +17,9 @@ use crate::head::target::parse_target;
 use crate::head::{Head, HeaderSlots, header_slots};
 use crate::limits::{Limits, METHOD_BYTES_MAX};
 
-/// Parses a complete head, as [`Scan::head`](crate::Scan::head) gives it. The connection must end
-/// after the answer to a head that breaks a rule. `known_host` obeys the rules: it is of an earlier
-/// head, or empty. [`Fault::DotSegments`] is for [`parse_resolved`] to judge.
+/// Parses a complete head. The connection must end after the answer to a head that breaks a rule,
+/// which is for [`parse_mended`] to judge. `known_host` obeys the rules: it is of an earlier head,
+/// or empty.
 pub(crate) fn parse<'a>(
     head: &'a [u8],
     slots: &'a mut HeaderSlots<'a>,
@@ -83,24 +83,47 @@ pub(crate) fn parse<'a>(
     })
 }
 
-/// The same for a head whose target has dot segments: they are removed in `resolved`.
+/// The same for a head that [`parse`] has refused: as `mended`, if that is all that is wrong with
+/// it, without the dot segments of its target and as one of 1.1.
 ///
 /// # Errors
-/// [`Fault::DotSegments`]: they lead above the root.
+/// What is wrong with it; [`Fault::DotSegments`]: they lead above the root.
 #[cold]
-pub(crate) fn parse_resolved<'a>(
-    (head, resolved): (&'a [u8], &'a mut Vec<u8>),
+pub(crate) fn parse_mended<'a>(
+    (head, mended): (&'a [u8], &'a mut Vec<u8>),
+    fault: Fault,
     slots: &'a mut HeaderSlots<'a>,
     limits: &Limits,
     known_host: &str,
 ) -> Result<Head<'a>, Fault> {
-    let spelled = dots::remove_from_head(head, resolved)?;
-    let parsed = parse(resolved, slots, limits, known_host)?;
+    match fault {
+        Fault::DotSegments => {}
+        Fault::Version if later_minor(head).is_some() => {}
+        fault => return Err(fault),
+    }
+    let spelled = dots::remove_from_head(head, mended)?;
+    if let Some(at) = later_minor(mended) {
+        mended[at] = b'1';
+    }
+    let parsed = parse(mended, slots, limits, known_host)?;
     Ok(Head {
         spelled,
         bytes: head.len(),
         ..parsed
     })
+}
+
+/// Where the minor version of a request line is, if that is one from 1.2 to 1.9. RFC 9110 2.5: "A
+/// recipient that receives a message with a major version number that it implements and a minor
+/// version number higher than what it implements SHOULD process the message as if it was in the
+/// highest minor version within that major version to which the recipient is conformant."
+fn later_minor(head: &[u8]) -> Option<usize> {
+    let from = empty_lines_bytes(head);
+    let line_bytes = memchr::memchr(b'\r', &head[from..])?;
+    let (before, minor) =
+        head[from..][..line_bytes].split_at_checked(line_bytes.checked_sub(1)?)?;
+    let is_later = before.ends_with(b" HTTP/1.") && matches!(minor, [b'2'..=b'9']);
+    is_later.then_some(from + before.len())
 }
 
 /// Which rule a head broke that httparse refused.
@@ -188,18 +211,15 @@ pub fn with_head<T>(
     use_head: impl FnOnce(&Head<'_>) -> T,
 ) -> Result<Option<T>, Fault> {
     let (limits, mut scan) = (Limits::default(), Scan::new());
-    if scan.advance(input, &limits)?.is_none() {
+    let Some(bytes) = scan.advance(input, &limits)? else {
         return Ok(None);
-    }
-    let (mut copy, mut slots) = (Vec::new(), header_slots());
-    let text = scan.head(input, &mut copy);
-    let head = match parse(text, &mut slots, &limits, "") {
-        Err(Fault::DotSegments) => {
-            let (mut resolved, mut slots) = (Vec::new(), header_slots());
-            let head = parse_resolved((text, &mut resolved), &mut slots, &limits, "")?;
-            return Ok(Some(use_head(&head)));
-        }
-        head => head?,
     };
+    let (text, mut slots) = (&input[..bytes], header_slots());
+    let fault = match parse(text, &mut slots, &limits, "") {
+        Ok(head) => return Ok(Some(use_head(&head))),
+        Err(fault) => fault,
+    };
+    let (mut mended, mut slots) = (Vec::new(), header_slots());
+    let head = parse_mended((text, &mut mended), fault, &mut slots, &limits, "")?;
     Ok(Some(use_head(&head)))
 }

@@ -93,17 +93,6 @@ impl Scan {
         }
     }
 
-    /// The head whose end was found in `input`; of HTTP/1.2 to 1.9 a copy, as one of 1.1.
-    pub(crate) fn head<'a>(&self, input: &'a [u8], copy: &'a mut Vec<u8>) -> &'a [u8] {
-        let head = &input[..self.scanned as usize];
-        let minor_at = self.headers_from as usize - "1\r\n".len();
-        if head[minor_at] > b'1' {
-            as_1_1(head, minor_at, copy)
-        } else {
-            head
-        }
-    }
-
     /// The first position at which the current line is too long to end.
     fn line_end_max(&self, limits: &Limits) -> usize {
         let end_max = if self.headers_from == 0 {
@@ -140,20 +129,6 @@ fn may_begin_request(line: &[u8]) -> bool {
         [] | [b'\r'] | [b'\r', b'\n', ..] | [b'\n', ..] => true,
         [first, ..] => chars::is_token(*first),
     }
-}
-
-/// A head with 1.1 in place of a later minor version. RFC 9110 2.5: "A recipient that receives a
-/// message with a major version number that it implements and a minor version number higher than
-/// what it implements SHOULD process the message as if it was in the highest minor version within
-/// that major version to which the recipient is conformant."
-#[cold]
-fn as_1_1<'a>(head: &'a [u8], minor_at: usize, copy: &'a mut Vec<u8>) -> &'a [u8] {
-    if !head[minor_at].is_ascii_digit() || !head[..minor_at].ends_with(b" HTTP/1.") {
-        return head;
-    }
-    copy.extend_from_slice(head);
-    copy[minor_at] = b'1';
-    copy
 }
 
 const _: () = assert!(
