@@ -18,24 +18,31 @@ mod skipped;
 
 pub(crate) use alone::in_child;
 pub(crate) use deadline::patience;
-pub(crate) use skipped::{cannot_run, not_on_this_kernel};
+pub(crate) use skipped::{cannot_run, not_offered, not_on_this_kernel};
+
+use skipped::Version;
 
 use super::{Cause, Refusal};
+
+/// The newest feature of any driver that a test asks for.
+const SINCE: Version = (6, 1);
 
 /// What the kernel gave; nothing where it refused, which is told.
 ///
 /// # Panics
-/// It had not enough of something, or is new enough and refused.
+/// As [`leave_out`].
 pub(crate) fn given<T>(made: Result<T, Refusal>) -> Option<T> {
-    let refusal = match made {
-        Ok(made) => return Some(made),
-        Err(refusal) => refusal,
-    };
+    made.map_err(|refusal| leave_out(&refusal, SINCE)).ok()
+}
+
+/// Says that the kernel refused a feature that this version of Linux brought.
+///
+/// # Panics
+/// It had not enough of something, or is new enough and does not know the feature.
+pub(crate) fn leave_out(refusal: &Refusal, since: Version) {
     match refusal.cause {
         cause if cause.is_resource() => panic!("{refusal}"),
-        // The newest feature of any driver that a test asks for.
-        Cause::Unsupported => not_on_this_kernel(refusal.step, (6, 1)),
-        _ => cannot_run(&refusal.to_string()),
+        Cause::Unsupported => not_on_this_kernel(refusal.step, since),
+        _ => not_offered(&refusal.to_string(), since),
     }
-    None
 }

@@ -36,3 +36,12 @@ pub mod shared_memory;
 pub mod tcp;
 pub mod thread_usage;
 pub mod udp;
+
+#[cfg(test)]
+#[allow(
+    unreachable_pub,
+    dead_code,
+    reason = "it is public in the kit for tests, of which the tests here need a part"
+)]
+#[path = "../../testkit/src/skipped.rs"]
+mod skipped;

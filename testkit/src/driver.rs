@@ -1,6 +1,6 @@
 //! Which driver a test runs on, and the macro that makes two tests of one function.
 
-use crate::skipped::{cannot_run, not_on_this_kernel};
+use crate::skipped::{not_offered, not_on_this_kernel};
 use std::sync::OnceLock;
 
 /// A driver that a server is started with.
@@ -25,6 +25,8 @@ impl Driver {
     /// that a server which wrongly gives up on io_uring fails its tests instead of skipping them.
     pub fn is_here(self) -> bool {
         const ENTRIES: u32 = 8;
+        // From then on the driver uses it.
+        const SINCE: (u32, u32) = (6, 0);
         static RING: OnceLock<Ring> = OnceLock::new();
         let ring = RING.get_or_init(|| match io_uring::IoUring::new(ENTRIES) {
             // The last of what the driver cannot do without that a ring reports.
@@ -34,9 +36,9 @@ impl Driver {
         });
         match (self, ring) {
             (Self::Epoll, _) | (Self::Uring, Ring::Sufficient) => return true,
-            (Self::Uring, Ring::Old) => not_on_this_kernel("io_uring of Linux 6.0", (6, 0)),
+            (Self::Uring, Ring::Old) => not_on_this_kernel("io_uring", SINCE),
             (Self::Uring, Ring::Refused(why)) => {
-                cannot_run(&format!("io_uring is refused: {why}"));
+                not_offered(&format!("io_uring is refused: {why}"), SINCE);
             }
         }
         false

@@ -1,9 +1,10 @@
 //! What a test leaves out because this machine lacks it: told at once, and once more at the end of
-//! `cargo test`. `cargo xtask kernels` counts the same lines.
+//! `cargo test`. `cargo xtask kernels` counts the same lines, and reads the version of Linux with
+//! which one ends.
 //!
 //! The test runner keeps what a passing test prints, so this writes past it. Each line goes into a
 //! file beside the test programs as well; the last of them, that of `xtask`, prints and removes it.
-//! The driver's tests, which build nothing else of the kit, include this file.
+//! The tests of the driver and of `sys`, which build nothing else of the kit, include this file.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -34,7 +35,7 @@ pub fn cannot_run(why: &str) {
 ///
 /// # Panics
 /// The running kernel is not older.
-pub fn not_on_this_kernel(feature: &str, since: (u32, u32)) {
+pub fn not_on_this_kernel(feature: &str, since: Version) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
     let is_older = version(release).is_none_or(|running| running < since);
@@ -42,13 +43,34 @@ pub fn not_on_this_kernel(feature: &str, since: (u32, u32)) {
         is_older,
         "Linux {release} has it and we do not get it: {feature}"
     );
-    tell("not on this kernel", feature);
+    tell("not on this kernel", &with_version(feature, since));
 }
 
-/// The first two numbers of a release as `6.1.0-50-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
+/// The same for a feature that a kernel from this version on may still refuse, as its settings, a
+/// filter or its build decide: why. `cargo xtask kernels`, whose kernels refuse none, fails such a
+/// test there.
+pub fn not_offered(why: &str, since: Version) {
+    cannot_run(&with_version(why, since));
+}
+
+/// The first two numbers of a version of Linux.
+pub type Version = (u32, u32);
+
+/// The version of a release as `6.1.0-50-amd64`.
+pub fn version(release: &str) -> Option<Version> {
     let mut numbers = release.split(['.', '-']).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// How a line ends that is about a feature of Linux.
+fn with_version(what: &str, (major, minor): Version) -> String {
+    format!("{what} (Linux {major}.{minor})")
+}
+
+/// The version at the end of such a line.
+pub fn version_in(line: &str) -> Option<Version> {
+    let (_, version_text) = line.strip_suffix(')')?.rsplit_once(" (Linux ")?;
+    version(version_text)
 }
 
 /// What the lines begin with that a test prints in a process of its own and its parent passes on.
@@ -102,6 +124,16 @@ mod tests {
         assert_eq!(version("6.1.0-50-amd64\n"), Some((6, 1)));
         let left_out = std::panic::catch_unwind(|| not_on_this_kernel("all of it", (1, 0)));
         assert!(left_out.is_err(), "Linux 1.0 had it");
+    }
+
+    #[test]
+    fn the_version_of_a_line_is_read_as_it_was_written() {
+        let line = with_version("not run: a: io_uring (all of it)", (6, 12));
+        assert_eq!(line, "not run: a: io_uring (all of it) (Linux 6.12)");
+        assert_eq!(version_in(&line), Some((6, 12)));
+        for none in ["not run: a: no nginx", "not run: a: io_uring (EPERM)", ""] {
+            assert_eq!(version_in(none), None, "{none}");
+        }
     }
 
     #[test]

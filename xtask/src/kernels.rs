@@ -7,10 +7,9 @@
 //! (`image.rs`). One table has what passed on which kernel, and what did not with its reason
 //! (`results.rs`).
 //!
-//! A processor that is emulated is about ten times slower. So tests that compute on the simulated
-//! driver or in a model of threads (`sim_`, `loom_`, `shuttle_`) are none of a kernel's, the
-//! deadlines of the others stretch by [`FACTOR`], and `left-out.toml` names those that take too
-//! long, each with its reason.
+//! A processor that is emulated is about ten times slower. So tests that compute the same on each
+//! kernel do not run there, the deadlines of the others stretch by [`FACTOR`], and those that take
+//! too long are left out, each with its reason (`left_out.rs`).
 //!
 //! What it sees: what is right and what is wrong on a kernel, and the kernel's own NFS client. Not:
 //! times and rates, which mean nothing there.
@@ -54,6 +53,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("flatpath-admin", ALL),
     ("flatpath-echo", ALL),
     ("flatpath-http", ALL),
+    ("flatpath-websocket", ALL),
     ("flatpath-files", ALL),
     ("flatpath-ingest", ALL),
     ("flatpath-nfs", ALL),
@@ -85,6 +85,10 @@ pub(crate) struct Options {
     /// Show what the programs print
     #[arg(long)]
     show: bool,
+    /// Build all of the workspace's tests, also if packages are named: where they are built, that
+    /// is faster
+    #[arg(long)]
+    workspace: bool,
     /// How long one program may run on one kernel
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     seconds: u64,
@@ -98,6 +102,7 @@ pub(crate) fn check() -> Result<()> {
         only: Vec::new(),
         fetch: true,
         show: false,
+        workspace: true,
         seconds: 1200,
         tests: Vec::new(),
     })
@@ -122,7 +127,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         options.tests.iter().map(String::as_str).partition(|word| {
             *word == package::NAME || PACKAGES.iter().any(|(name, _)| name == word)
         });
-    let mut programs = built(&names)?;
+    let extent = match names.is_empty() || options.workspace {
+        true => Extent::Workspace,
+        false => Extent::Packages,
+    };
+    let mut programs = built(&names, extent)?;
     left_out.check(&programs)?;
     programs.iter_mut().for_each(|it| it.select(&filters));
     programs.retain(|program| !program.tests.is_empty());
@@ -139,12 +148,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The programs of these packages, of all if none is named: with the features that `cargo test` of
-/// the workspace gives them, for a package that is built alone has others.
-fn built(names: &[&str]) -> Result<Vec<Program>> {
-    let extent = match names.is_empty() {
-        true => Extent::Workspace,
-        false => Extent::Packages,
-    };
+/// the workspace gives them, however much is built.
+fn built(names: &[&str], extent: Extent) -> Result<Vec<Program>> {
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
     let packages = PACKAGES.iter().filter(|(name, _)| is_wanted(name));
     let packages: Vec<_> = packages.copied().collect();
@@ -170,10 +175,10 @@ fn on(
     let mut results = Results::new(&kernel.version, &kernel.release);
     let mut wanted = Vec::new();
     for program in programs {
-        let (runs, out) = left_out.divide(program, &kernel.version);
-        results.leave_out(program, out);
-        if !runs.is_empty() {
-            wanted.push((program, runs));
+        let divided = left_out.divide(program, &kernel.version);
+        results.leave_out(program, &divided);
+        if !divided.runs.is_empty() {
+            wanted.push((program, divided.runs));
         }
     }
     println!("kernels: {} boots", kernel.release);

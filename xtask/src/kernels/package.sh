@@ -86,7 +86,7 @@ it_reads_its_settings_again() {
 
 it_runs_where_a_setting_of_the_kernel_refuses_io_uring() {
     if ! test -e /proc/sys/kernel/io_uring_disabled; then
-        echo "not on this kernel: $FUNCNAME: kernel.io_uring_disabled" >&3
+        echo "not on this kernel: $FUNCNAME: kernel.io_uring_disabled (Linux 6.6)" >&3
         return
     fi
     sysctl --quiet --write kernel.io_uring_disabled=2

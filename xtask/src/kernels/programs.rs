@@ -105,7 +105,6 @@ fn program(line: &str, packages: &[(&str, &[&str])]) -> Result<Option<Program>> 
         .filter_map(|line| line.strip_suffix(": test"));
     let mut tests: Vec<String> = names
         .filter(|name| begins.iter().any(|begin| name.starts_with(begin)))
-        .filter(|name| talks_to_the_kernel(name))
         .map(String::from)
         .collect();
     tests.sort();
@@ -120,32 +119,4 @@ fn program(line: &str, packages: &[(&str, &[&str])]) -> Result<Option<Program>> 
         directory: PathBuf::from(manifest).with_file_name(""),
         tests,
     }))
-}
-
-/// Whether a test does what depends on the kernel, by what CONTRIBUTING.md says of prefixes: the
-/// simulated driver and models of threads compute the same on each. So do the files of tests that
-/// are named after it (`simulation_drain`), whatever their tests are named.
-fn talks_to_the_kernel(test: &str) -> bool {
-    let (place, name) = test.rsplit_once("::").unwrap_or(("", test));
-    let computes = ["sim_", "model_sim_", "loom_", "shuttle_"];
-    !place.starts_with("simulation_") && !computes.iter().any(|prefix| name.starts_with(prefix))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_test_on_the_simulated_driver_is_no_matter_of_a_kernel() {
-        assert!(!talks_to_the_kernel("simulation::sim_all_arrives"));
-        assert!(!talks_to_the_kernel("waker::tests::loom_no_wake_is_lost"));
-        assert!(!talks_to_the_kernel("room::model_sim_the_largest_ends"));
-        assert!(!talks_to_the_kernel(
-            "simulation_drain::a_drain_that_is_delayed_still_accepts"
-        ));
-        assert!(talks_to_the_kernel(
-            "simulation::a_real_one::holds_on_uring"
-        ));
-        assert!(talks_to_the_kernel("model_random_writes::holds_on_epoll"));
-    }
 }

@@ -1,14 +1,20 @@
 //! What the programs said, and the table of it.
 //!
-//! A test has passed if it says so and nothing of it was left out. One that says
-//! `not on this kernel: NAME: WHAT` needs a feature that this kernel has not; `not run: NAME: WHY`
-//! lacks something else of the machine. One that was to run and says nothing has failed: its
-//! program hung or crashed.
+//! A test has passed if it says so and nothing of it was left out. What one leaves out is in a line
+//! of `flatpath_testkit::skipped`. Where that names a feature and the version of Linux which
+//! brought it, the kernel that was booted decides: an older one has not the feature, on any other
+//! the test has failed, whatever refused it, for these kernels are whole and nothing in them
+//! filters. So a change of ours that a kernel refuses is not taken for the kernel's age. A line
+//! without a version lacks something else of the machine. A test that was to run and says nothing
+//! has failed: its program hung or crashed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use flatpath_testkit::skipped::{Version, version, version_in};
+
+use super::left_out::Divided;
 use super::machine::{BEGIN, END};
 use super::programs::Program;
 use crate::test_summary::first_panic;
@@ -24,6 +30,8 @@ enum Fate {
     Failed(String),
     NotOnThisKernel(String),
     LeftOut(String),
+    /// The same on each kernel: it did not run.
+    Computes,
 }
 
 /// Of one kernel.
@@ -55,11 +63,14 @@ impl Results {
         &mut self.fates[place].1
     }
 
-    /// Notes tests that do not run here, with reasons.
-    pub(super) fn leave_out(&mut self, program: &Program, tests: Vec<(&str, &str)>) {
+    /// Notes the tests that do not run here.
+    pub(super) fn leave_out(&mut self, program: &Program, divided: &Divided<'_>) {
         let fates = self.of(&program.name);
-        for (test, reason) in tests {
-            fates.insert(test.to_owned(), Fate::LeftOut(reason.to_owned()));
+        for (test, reason) in &divided.out {
+            fates.insert((*test).to_owned(), Fate::LeftOut((*reason).to_owned()));
+        }
+        for test in &divided.computes {
+            fates.insert((*test).to_owned(), Fate::Computes);
         }
     }
 
@@ -72,7 +83,7 @@ impl Results {
                 .take_while(|line| !line.starts_with(END) && !line.starts_with(BEGIN))
                 .cloned()
                 .collect();
-            let fates = fates(tests, &said);
+            let fates = fates(tests, &said, version(&self.release));
             self.of(&program.name).extend(fates);
         }
     }
@@ -84,18 +95,33 @@ impl Results {
     }
 }
 
-/// What became of these tests, from what their program said.
-fn fates(tests: &[&str], said: &[String]) -> BTreeMap<String, Fate> {
-    let fates = tests.iter().map(|test| {
-        let fate = match (verdict(test, said), left_out(test, said)) {
-            (Some("ok"), Some(fate)) => fate,
-            (Some("ok"), None) => Fate::Passed,
-            (Some(_), _) => Fate::Failed(failure(test, said)),
-            (None, _) => Fate::Failed("it did not end".to_owned()),
-        };
-        ((*test).to_owned(), fate)
-    });
-    fates.collect()
+/// What became of these tests, from what their program said on this kernel.
+fn fates(tests: &[&str], said: &[String], running: Option<Version>) -> BTreeMap<String, Fate> {
+    let mut fates: BTreeMap<String, Fate> = tests
+        .iter()
+        .map(|test| {
+            let fate = match verdict(test, said) {
+                Some("ok") => Fate::Passed,
+                Some(_) => Fate::Failed(failure(test, said)),
+                None => Fate::Failed("it did not end".to_owned()),
+            };
+            ((*test).to_owned(), fate)
+        })
+        .collect();
+    let left_out = said.iter().filter_map(|line| left_out(line, running));
+    for (test, fate) in left_out {
+        let fails = |fate: &Fate| matches!(fate, Fate::Failed(_));
+        match fates.get_mut(test) {
+            // A failure counts before all else, then the first reason.
+            Some(known) if *known == Fate::Passed || (fails(&fate) && !fails(known)) => {
+                *known = fate;
+            }
+            // Of a thread that is not named as its test.
+            None if fails(&fate) => drop(fates.insert(test.to_owned(), fate)),
+            _ => {}
+        }
+    }
+    fates
 }
 
 /// What its line says.
@@ -107,16 +133,20 @@ fn verdict<'a>(test: &str, said: &'a [String]) -> Option<&'a str> {
     })
 }
 
-/// What it left itself out for.
-fn left_out(test: &str, said: &[String]) -> Option<Fate> {
-    said.iter().find_map(|line| {
-        let why = |kind| {
-            let (whose, why) = line.strip_prefix(kind)?.split_once(": ")?;
-            (whose == test).then(|| why.to_owned())
-        };
-        let on_kernel = why(NOT_ON_THIS_KERNEL).map(Fate::NotOnThisKernel);
-        on_kernel.or_else(|| why(NOT_RUN).map(Fate::LeftOut))
-    })
+/// The test that this line is of, and what it left itself out for.
+fn left_out(line: &str, running: Option<Version>) -> Option<(&str, Fate)> {
+    let (kind, rest) = [NOT_ON_THIS_KERNEL, NOT_RUN]
+        .iter()
+        .find_map(|kind| Some((*kind, line.strip_prefix(kind)?)))?;
+    let (test, why) = rest.split_once(": ")?;
+    let why = why.to_owned();
+    let fate = match (version_in(line), running) {
+        (Some(since), Some(running)) if running < since => Fate::NotOnThisKernel(why),
+        (Some(_), _) => Fate::Failed(format!("this kernel has it, and the test did not: {why}")),
+        (None, _) if kind == NOT_RUN => Fate::LeftOut(why),
+        (None, _) => Fate::Failed(format!("of no version, left out: {why}")),
+    };
+    Some((test, fate))
 }
 
 /// What it said before it failed.
@@ -137,12 +167,13 @@ impl fmt::Display for Results {
             let count = |wanted: fn(&Fate) -> bool| fates.values().filter(|it| wanted(it)).count();
             writeln!(
                 to,
-                "{:<8} {program:<22} {:>6} {:>6} {:>18} {:>8}",
+                "{:<8} {program:<22} {:>6} {:>6} {:>18} {:>8} {:>8}",
                 self.version,
                 count(|fate| *fate == Fate::Passed),
                 count(|fate| matches!(fate, Fate::Failed(_))),
                 count(|fate| matches!(fate, Fate::NotOnThisKernel(_))),
                 count(|fate| matches!(fate, Fate::LeftOut(_))),
+                count(|fate| *fate == Fate::Computes),
             )?;
         }
         let seconds = self.took.as_secs();
@@ -150,11 +181,12 @@ impl fmt::Display for Results {
     }
 }
 
-/// The table of all kernels, then why tests failed or did not run: each reason once.
+/// The table of all kernels, then why tests failed or did not run: each reason once. What computes
+/// the same on each kernel is no part of the share that is left out.
 pub(super) fn report(all: &[Results]) -> String {
     let mut report = format!(
-        "\n{:<8} {:<22} {:>6} {:>6} {:>18} {:>8}\n",
-        "kernel", "program", "passed", "failed", "not on this kernel", "left out"
+        "\n{:<8} {:<22} {:>6} {:>6} {:>18} {:>8} {:>8}\n",
+        "kernel", "program", "passed", "failed", "not on this kernel", "left out", "computes"
     );
     let mut reasons: BTreeMap<(&str, &str, &str), BTreeSet<&str>> = BTreeMap::new();
     let (mut tests, mut out) = (0, 0);
@@ -162,9 +194,9 @@ pub(super) fn report(all: &[Results]) -> String {
         let _ = write!(report, "{results}");
         for (program, fates) in &results.fates {
             for (test, fate) in fates {
-                tests += 1;
+                tests += usize::from(*fate != Fate::Computes);
                 let (what, why) = match fate {
-                    Fate::Passed => continue,
+                    Fate::Passed | Fate::Computes => continue,
                     Fate::Failed(why) => {
                         let _ = writeln!(report, "FAILED {program} {test}: {why}");
                         continue;
@@ -202,7 +234,7 @@ mod tests {
     }
 
     const SAID: &str = "running 6 tests\n\
-        not on this kernel: a::old: multishot accept\n\
+        not on this kernel: a::old: multishot accept (Linux 6.2)\n\
         not run: a::poor: no nginx\n\
         test a::good ... ok\n\
         test a::old ... ok\n\
@@ -224,17 +256,62 @@ mod tests {
             "a::panics",
             "a::hangs",
         ];
-        let fates = fates(&tests, &lines(SAID));
+        let fates = fates(&tests, &lines(SAID), Some((6, 1)));
         let of = |name: &str| fates[name].clone();
+        let old = "multishot accept (Linux 6.2)";
         assert_eq!(of("a::good"), Fate::Passed);
-        assert_eq!(
-            of("a::old"),
-            Fate::NotOnThisKernel("multishot accept".into())
-        );
+        assert_eq!(of("a::old"), Fate::NotOnThisKernel(old.into()));
         assert_eq!(of("a::poor"), Fate::LeftOut("no nginx".into()));
         assert_eq!(of("a::bad"), Fate::Failed("two is not three".into()));
         assert_eq!(of("a::panics"), Fate::Passed);
         assert_eq!(of("a::hangs"), Fate::Failed("it did not end".into()));
+    }
+
+    #[test]
+    fn what_the_kernel_is_new_enough_for_is_not_left_out_but_failed() {
+        for (line, running, is_failed) in [
+            ("not on this kernel: t: x (Linux 6.0)", (5, 10), false),
+            ("not on this kernel: t: x (Linux 6.0)", (6, 0), true),
+            ("not on this kernel: t: x (Linux 6.0)", (6, 1), true),
+            ("not on this kernel: t: x (Linux 6.12)", (6, 1), false),
+            ("not on this kernel: t: x (Linux 6.12)", (6, 12), true),
+            ("not on this kernel: t: x (Linux 6.12)", (7, 2), true),
+            ("not run: t: io_uring is refused: EPERM (Linux 6.0)", (5, 10), false),
+            ("not run: t: io_uring is refused: EPERM (Linux 6.0)", (6, 1), true),
+            ("not run: t: no nginx", (6, 1), false),
+            ("not on this kernel: t: x", (5, 10), true),
+        ] {
+            let (test, fate) = left_out(line, Some(running)).unwrap();
+            assert_eq!(test, "t");
+            let words = line.strip_prefix("not on this kernel: t: ");
+            let words = words.unwrap_or_else(|| line.strip_prefix("not run: t: ").unwrap());
+            match fate {
+                Fate::Failed(why) => assert!(is_failed && why.ends_with(words), "{line}: {why}"),
+                Fate::NotOnThisKernel(why) | Fate::LeftOut(why) => {
+                    assert!(!is_failed && why == words, "{line} on {running:?}: {why}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        assert_eq!(left_out("test t ... ok", Some((6, 1))), None);
+        // What a kernel calls itself must be known to say that it is too old.
+        let unknown = left_out("not on this kernel: t: x (Linux 6.0)", None);
+        assert!(matches!(unknown, Some((_, Fate::Failed(_)))));
+    }
+
+    #[test]
+    fn of_several_reasons_a_failure_counts_also_that_of_a_thread_without_a_name() {
+        let said = "not run: t: no nginx\n\
+            not on this kernel: t: x (Linux 6.0)\n\
+            not run: u: no nginx\n\
+            not run: u: no curl\n\
+            not run: a test: no curl\n\
+            not on this kernel: a test: y (Linux 5.1)\n\
+            test t ... ok\ntest u ... ok\n";
+        let fates = fates(&["t", "u"], &lines(said), Some((6, 1)));
+        assert!(matches!(fates["t"], Fate::Failed(_)), "{fates:?}");
+        assert_eq!(fates["u"], Fate::LeftOut("no nginx".into()));
+        assert!(matches!(fates["a test"], Fate::Failed(_)), "{fates:?}");
     }
 
     #[test]
@@ -250,7 +327,12 @@ mod tests {
         let wanted: Vec<_> = programs.iter().map(|it| (it, vec!["x"])).collect();
         let said = format!("{BEGIN}0\ntest x ... ok\n\n{END}0\n{BEGIN}1\n\n{END}124\n");
         let mut results = Results::new("6.1", "6.1.0-37-amd64");
-        results.leave_out(&programs[0], vec![("y", "slow")]);
+        let divided = Divided {
+            out: vec![("y", "slow")],
+            computes: vec!["sim_z"],
+            ..Divided::default()
+        };
+        results.leave_out(&programs[0], &divided);
         results.read(&wanted, &lines(&said));
         assert_eq!(results.failed(), 1);
         let report = report(&[results]);

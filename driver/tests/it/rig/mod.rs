@@ -18,8 +18,7 @@ use flatpath_driver::{
     AfterSend, Cause, Completion, Driver, DriverConfig, Listener, OperationMode, Outcome, Refusal,
     SendList, Socket,
 };
-use testing::given;
-pub(crate) use testing::{in_child, patience};
+pub(crate) use testing::{given, in_child, patience};
 
 /// Runs each case of the module `cases` on every kind of driver, and tells it the name of its test.
 /// A case that is missing in the list is an unused function, and refused by the lints.

@@ -8,11 +8,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use flatpath::memory::Payload;
-use flatpath::{Bytes, DriverChoice, Error, Server, WorkerScope, on_network_thread};
+use flatpath::{Bytes, DriverChoice, Server, WorkerScope, on_network_thread};
 use flatpath_http::{Body, Http, IntoResponse, Response, Router, SendError, Sink, Upload, routing};
 
-use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::{drivers_here, patience};
+
+use crate::serve::cut_off;
 
 const LARGE: usize = 1 << 20;
 
@@ -179,12 +180,7 @@ fn stops_no_one(choice: DriverChoice, act: impl Fn(SocketAddr, &mut TcpStream)) 
     get(address, "/plain", &mut connect(address));
     gate.open();
     running.handle().force();
-    // It waits for a moment only, which threads of an emulated processor may miss.
-    match running.wait() {
-        Ok(()) => {}
-        Err(Error::LeftBehind { .. }) if is_slow() => {}
-        Err(other) => panic!("no clean end: {other}"),
-    }
+    cut_off(running);
 }
 
 fn on_both(act: impl Fn(SocketAddr, &mut TcpStream) + Copy) {

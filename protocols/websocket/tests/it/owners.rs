@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use flatpath::{Bytes, DriverChoice, Running, Server, on_network_thread};
+use flatpath::{Bytes, DriverChoice, Error, Running, Server, on_network_thread};
 use flatpath_http::{Http, IntoResponse, Request};
+use flatpath_testkit::deadline::is_slow;
+use flatpath_testkit::{drivers_here, patience};
 use flatpath_websocket::{Close, Handler, Limits, Message, SendError, Socket, WebSocket};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 const HANDSHAKE: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -19,9 +19,7 @@ const HANDSHAKE: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\
 
 /// On io_uring, where there is any, and on epoll.
 fn on_both(body: impl Fn(DriverChoice)) {
-    [DriverChoice::Auto, DriverChoice::Epoll]
-        .into_iter()
-        .for_each(body);
+    drivers_here(DriverChoice::Uring, DriverChoice::Epoll).for_each(body);
 }
 
 /// A server with one network thread whose every request is a handshake for such a handler, but for
@@ -41,7 +39,7 @@ fn serve<H: Handler>(
 
 fn open(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
-    client.set_read_timeout(Some(PATIENCE)).expect("set");
+    client.set_read_timeout(Some(patience())).expect("set");
     client.write_all(HANDSHAKE).expect("sent");
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -56,7 +54,7 @@ fn open(address: SocketAddr) -> TcpStream {
 /// Whether the network thread serves another connection.
 fn serves(address: SocketAddr) {
     let mut other = TcpStream::connect(address).expect("connected");
-    other.set_read_timeout(Some(PATIENCE)).expect("set");
+    other.set_read_timeout(Some(patience())).expect("set");
     let plain = b"GET /plain HTTP/1.1\r\nHost: h\r\n\r\n";
     other.write_all(plain).expect("sent");
     let mut answer = [0; 64];
@@ -64,9 +62,15 @@ fn serves(address: SocketAddr) {
     assert!(heard > 0, "the connection is served");
 }
 
+/// Ends a server whose connections stay open. A forced end waits for a moment only, which threads
+/// of an emulated processor may miss.
 fn ends(running: Running) {
     running.handle().force();
-    running.wait().expect("ended");
+    match running.wait() {
+        Ok(()) => {}
+        Err(Error::LeftBehind { cause: None, .. }) if is_slow() => {}
+        Err(other) => panic!("no clean end: {other}"),
+    }
 }
 
 /// Looks at its socket, and sends, when it is dropped: as a producer does.
@@ -110,7 +114,7 @@ fn an_owner_of_a_message_may_use_its_socket_when_it_is_dropped() {
                 let head = if bytes < 126 { 2 } else { 10 };
                 let mut frame = vec![0; head + bytes];
                 client.read_exact(&mut frame).expect("the message");
-                let is_network = dropped.recv_timeout(PATIENCE).expect("dropped");
+                let is_network = dropped.recv_timeout(patience()).expect("dropped");
                 assert!(!is_network, "where it may block");
                 let mut next = [0; 6];
                 client.read_exact(&mut next).expect("what its drop sent");
@@ -134,7 +138,7 @@ fn messages_that_are_never_sent_are_dropped_outside_of_the_lock() {
         let (running, address) = serve(choice, sockets, move || Feeder(16 << 20, told.clone()));
         // It does not read, and goes.
         drop(open(address));
-        let is_network = dropped.recv_timeout(PATIENCE).expect("dropped");
+        let is_network = dropped.recv_timeout(patience()).expect("dropped");
         assert!(!is_network, "where it may block");
         serves(address);
         ends(running);
@@ -165,7 +169,7 @@ fn a_greeting_longer_than_the_queue_arrives_after_the_handshake() {
         let mut client = open(address);
         let mut all = vec![0; PIECES * (10 + PIECE_BYTES)];
         client.read_exact(&mut all).expect("all of it");
-        assert_eq!(full.recv_timeout(PATIENCE), Ok(0));
+        assert_eq!(full.recv_timeout(patience()), Ok(0));
         ends(running);
     });
 }
@@ -176,7 +180,7 @@ fn a_send_never_waits_on_a_network_thread() {
         let (told, full) = channel();
         let (running, address) = serve(choice, WebSocket::inline(), move || Greets(told.clone()));
         let client = open(address);
-        assert_eq!(full.recv_timeout(PATIENCE), Ok(2), "one goes beyond 64 KiB");
+        assert_eq!(full.recv_timeout(patience()), Ok(2), "one goes beyond 64 KiB");
         serves(address);
         drop(client);
         ends(running);
@@ -209,7 +213,7 @@ fn a_handler_that_blocks_when_it_is_closed_stops_no_one() {
                 move || Leaves(told.clone(), std::sync::Arc::clone(&gate))
             });
             drop(open(address));
-            let told = closed.recv_timeout(PATIENCE).expect("it is told");
+            let told = closed.recv_timeout(patience()).expect("it is told");
             assert_eq!(told, (true, false));
             serves(address);
             gate.store(1, Ordering::Relaxed);
@@ -250,7 +254,7 @@ fn a_network_thread_does_not_wait_for_a_compressor() {
     on_both(|choice| {
         let (running, address) = serve(choice, WebSocket::inline(), || Interrupts);
         let mut client = TcpStream::connect(address).expect("connected");
-        client.set_read_timeout(Some(PATIENCE)).expect("set");
+        client.set_read_timeout(Some(patience())).expect("set");
         let offer = b"Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
         let head = [&HANDSHAKE[..HANDSHAKE.len() - 2], offer].concat();
         client.write_all(&head).expect("sent");
@@ -276,7 +280,7 @@ fn a_network_thread_does_not_wait_for_a_compressor() {
         running.handle().force();
         // A worker of a busy machine may still be dropping what the other thread has sent.
         match running.wait() {
-            Ok(()) | Err(flatpath::Error::LeftBehind { cause: None, .. }) => {}
+            Ok(()) | Err(Error::LeftBehind { cause: None, .. }) => {}
             Err(error) => panic!("ended: {error:?}"),
         }
     });

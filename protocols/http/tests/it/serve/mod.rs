@@ -22,7 +22,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 
-use flatpath::{DriverChoice, Protocol, Running, Server};
+use flatpath::{DriverChoice, Error, Protocol, Running, Server};
+use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::{patience, until_true};
 
 /// Runs a test once on each driver. Where io_uring is refused, its test reports it and stops there.
@@ -65,6 +66,16 @@ pub(crate) fn start(
         .unwrap_or_else(|error| panic!("the server does not start: {error}"));
     let address = running.addresses()[0].address;
     (running, address)
+}
+
+/// The end of a server that cuts off what is left. It waits for a moment only, which threads of an
+/// emulated processor may miss.
+pub(crate) fn cut_off(running: Running) {
+    match running.wait() {
+        Ok(()) => {}
+        Err(Error::LeftBehind { cause: None, .. }) if is_slow() => {}
+        Err(other) => panic!("no clean end: {other}"),
+    }
 }
 
 /// A request for a path.

@@ -10,7 +10,7 @@ use flatpath_testkit::client::{Client, Ending};
 use flatpath_testkit::{patience, until_true};
 
 use crate::on_each_driver;
-use crate::serve::{get, serve, start};
+use crate::serve::{cut_off, get, serve, start};
 
 on_each_driver!(
     pieces_arrive_one_by_one_and_no_worker_waits,
@@ -240,7 +240,7 @@ fn what_has_not_ended_when_the_drain_ends_is_cut_off(choice: DriverChoice) {
     let (mut client, sender) = begun(address, &taken, get("/push"));
     server.handle().drain();
     assert_eq!(client.rest().1, Ending::Reset);
-    server.wait().expect("ends");
+    cut_off(server);
     assert_eq!(sender.send("two"), Err(SendError::Closed));
 }
 
