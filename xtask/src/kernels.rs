@@ -89,6 +89,9 @@ pub(crate) struct Options {
     /// is faster
     #[arg(long)]
     workspace: bool,
+    /// Run only this program of the table, as `flatpath-http it`; can be given several times
+    #[arg(long, value_name = "NAME")]
+    program: Vec<String>,
     /// How long one program may run on one kernel
     #[arg(long, value_name = "SECONDS", default_value_t = 1200)]
     seconds: u64,
@@ -103,6 +106,7 @@ pub(crate) fn check() -> Result<()> {
         fetch: true,
         show: false,
         workspace: true,
+        program: Vec::new(),
         seconds: 1200,
         tests: Vec::new(),
     })
@@ -134,8 +138,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut programs = built(&names, extent)?;
     left_out.check(&programs)?;
     programs.iter_mut().for_each(|it| it.select(&filters));
-    programs.retain(|program| !program.tests.is_empty());
-    ensure!(!programs.is_empty(), "no test is named {:?}", options.tests);
+    let is_wanted = |it: &Program| options.program.is_empty() || options.program.contains(&it.name);
+    programs.retain(|program| !program.tests.is_empty() && is_wanted(program));
+    ensure!(
+        !programs.is_empty(),
+        "no test of {:?} is named {:?}",
+        options.program,
+        options.tests
+    );
     let mut all = Vec::new();
     for (suite, version) in suites {
         let kernel = fetch::kernel(suite, version, options.fetch)?;

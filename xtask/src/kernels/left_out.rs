@@ -144,7 +144,10 @@ mod tests {
             ("simulation::sim_all_arrives", true),
             ("waker::tests::loom_no_wake_is_lost", true),
             ("room::model_sim_the_largest_ends", true),
-            ("simulation_drain::a_drain_that_is_delayed_still_accepts", true),
+            (
+                "simulation_drain::a_drain_that_is_delayed_still_accepts",
+                true,
+            ),
             ("simulation::a_real_one::holds_on_uring", false),
             ("model_random_writes::holds_on_epoll", false),
         ] {

@@ -276,8 +276,16 @@ mod tests {
             ("not on this kernel: t: x (Linux 6.12)", (6, 1), false),
             ("not on this kernel: t: x (Linux 6.12)", (6, 12), true),
             ("not on this kernel: t: x (Linux 6.12)", (7, 2), true),
-            ("not run: t: io_uring is refused: EPERM (Linux 6.0)", (5, 10), false),
-            ("not run: t: io_uring is refused: EPERM (Linux 6.0)", (6, 1), true),
+            (
+                "not run: t: io_uring is refused: EPERM (Linux 6.0)",
+                (5, 10),
+                false,
+            ),
+            (
+                "not run: t: io_uring is refused: EPERM (Linux 6.0)",
+                (6, 1),
+                true,
+            ),
             ("not run: t: no nginx", (6, 1), false),
             ("not on this kernel: t: x", (5, 10), true),
         ] {

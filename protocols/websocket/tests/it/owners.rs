@@ -180,7 +180,11 @@ fn a_send_never_waits_on_a_network_thread() {
         let (told, full) = channel();
         let (running, address) = serve(choice, WebSocket::inline(), move || Greets(told.clone()));
         let client = open(address);
-        assert_eq!(full.recv_timeout(patience()), Ok(2), "one goes beyond 64 KiB");
+        assert_eq!(
+            full.recv_timeout(patience()),
+            Ok(2),
+            "one goes beyond 64 KiB"
+        );
         serves(address);
         drop(client);
         ends(running);

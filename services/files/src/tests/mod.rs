@@ -197,6 +197,7 @@ impl Site {
     /// Asks twice; the second time the network thread must know the answer, and the same one. A
     /// slow machine is asked again: what a network thread has known for long, and a place where its
     /// look took long, is for a worker once.
+    #[track_caller]
     fn get_hot(&mut self, target: &str, headers: &str) -> Answer {
         let first = self.ask("GET", target, headers);
         let mut second = self.ask("GET", target, headers);

@@ -42,7 +42,10 @@ pub(super) fn in_order(bytes: &[u8]) -> (Vec<String>, Vec<u8>) {
 fn what_is_at_hand_is_answered_as_by_a_worker() {
     let mut site = Site::new();
     if site.files.prompt_right_is_lost() {
-        return not_offered("no local file system, or openat2 does not look alone", (5, 12));
+        return not_offered(
+            "no local file system, or openat2 does not look alone",
+            (5, 12),
+        );
     }
     site.write("a.txt", "content");
     site.write("sub/index.html", "index");
@@ -81,7 +84,10 @@ fn what_is_at_hand_is_answered_as_by_a_worker() {
 fn an_answer_at_hand_fills_the_cache() {
     let site = Site::new();
     if site.files.prompt_right_is_lost() {
-        return not_offered("no local file system, or openat2 does not look alone", (5, 12));
+        return not_offered(
+            "no local file system, or openat2 does not look alone",
+            (5, 12),
+        );
     }
     site.write("a.txt", "content");
     wait_until_stable();
