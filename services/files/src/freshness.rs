@@ -286,7 +286,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use crate::limits::STABLE_AFTER;
+    use crate::tests::wait_until_stable;
 
     fn observation(root: &Root, path: &str) -> Observation {
         let found = root.find(path.as_bytes()).expect("found");
@@ -317,7 +317,7 @@ mod tests {
         let checks = checks(&root);
         assert!(holds(&checks, &root));
         // Before Linux 6.13 two changes of one tick have one time: what is that new is not kept.
-        std::thread::sleep(STABLE_AFTER);
+        wait_until_stable();
         change(folder.path());
         assert!(!holds(&checks, &root));
     }

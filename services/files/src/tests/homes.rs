@@ -8,7 +8,7 @@ use crate::{Owner, look_again, missing_directories};
 /// The service again, once it has taken over what a test did to its path. What is asked wakes the
 /// looks, so that no interval is waited for.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    flatpath_testkit::until_true(what, || {
+    until_true(what, || {
         look_again();
         is_so()
     });

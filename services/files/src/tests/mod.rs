@@ -25,9 +25,11 @@ use flatpath::memory::Pool;
 use flatpath_http::{Service, Turn, testing};
 use flatpath_structures::pool::{PoolConfig, Zero};
 use flatpath_testkit::deadline::is_slow;
+use flatpath_testkit::until_true;
 
 use crate::asker::Asker;
 use crate::homes::Stay;
+use crate::identity::clock_of_files;
 use crate::limits::{CACHE_FILE_BYTES_MAX, STABLE_AFTER};
 use crate::root::Reach;
 use crate::{Files, FilesState, Hidden};
@@ -222,7 +224,11 @@ fn write_old(path: &Path, content: &[u8]) {
         .expect("set time");
 }
 
-/// Lets the last change be long enough ago for validators.
-fn wait_until_stable() {
-    std::thread::sleep(STABLE_AFTER);
+/// Lets the last change be long enough ago for validators, by the clock that tells: where a tick of
+/// the kernel is late, a sleep may end before it.
+pub(crate) fn wait_until_stable() {
+    let began = clock_of_files();
+    until_true("the kernel's ticks", || {
+        clock_of_files() >= began + STABLE_AFTER
+    });
 }
