@@ -8,7 +8,7 @@ use crate::admission::claim::{Cause, Claim, Refusal, Step};
 use crate::admission::long_lived::Need;
 use crate::connection::{Closing, Connection};
 use crate::lifecycle::ServerState;
-use crate::protocol::Event;
+use crate::protocol;
 
 use super::piped::PIPE_DESCRIPTORS;
 use super::thread::Network;
@@ -103,7 +103,7 @@ impl<D: Driver> Network<D> {
         self.on(key, |event| {
             if !lingers {
                 event.thread.common.admission.evicts = true;
-                event.report(Event::Expired(phase));
+                event.report(protocol::Event::Expired(phase));
                 event.thread.common.admission.evicts = false;
             }
             // Its place is wanted now: it does not linger.
