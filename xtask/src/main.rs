@@ -46,7 +46,7 @@ enum Command {
     Cost(cost::Options),
     /// Check the rules of the repository: headers, orderings, layers, lengths, names
     Style,
-    /// Print circles of imports, imports through roots, and lines outside tests
+    /// Print circles of imports, imports through roots, reaches, and lines outside tests
     Metrics,
     /// Run the tests where io_uring is refused, as in many containers
     Refused {

@@ -272,8 +272,8 @@ fn uploads(site: &Site, version: &str, urls: &[String]) -> Option<Vec<u16>> {
     Some(said.collect())
 }
 
-/// `--anyauth` is a request without credentials, and one with those that the 401 asks for. Of a body
-/// that is longer than a window curl 7.88 sends on and never ends, beside nginx too.
+/// `--anyauth` is a request without credentials, and one with those that the 401 asks for. With a
+/// body that is longer than a window curl 7.88 never ends, beside nginx too.
 fn an_upload_of_http2_finds_out_how_to_say_who_it_is(driver: Driver) {
     let (site, settings) = (Site::new(), Site::new());
     settings.write("users", flatpath_testkit::site::ADA);

@@ -7,7 +7,8 @@
 //! | reach   | fields that a function can name, of all that it is given (`reach.rs`)  |
 //! | lines   | Rust outside tests: product, and what stands beside it (`lines.rs`)    |
 //!
-//! Circles of imports and imports through roots have limits, which an ordinary test holds.
+//! Circles, imports through roots and the reach in the network threads have limits, which an
+//! ordinary test holds.
 
 use std::path::Path;
 
@@ -25,10 +26,17 @@ use lines::{Kind, Lines};
 use reach::Reach;
 
 /// What may be at most.
-const LIMITS: [(&str, usize); 2] = [
+const LIMITS: [(&str, usize); 3] = [
     ("files of the largest circle of imports", 3),
     ("imports through a root", 0),
+    (
+        "fields within the reach of a function of the network threads",
+        192,
+    ),
 ];
+
+/// The folder of the last limit.
+const NETWORK: &str = "engine/src/network";
 
 /// What a reader can keep in mind: folders below are not shown.
 const REACH_SHOWN: usize = 30;
@@ -69,9 +77,14 @@ impl Metrics {
     }
 
     /// The numbers that have limits.
-    fn numbers(&self) -> [usize; 2] {
+    fn numbers(&self) -> [usize; 3] {
         let of_imports = self.circles.iter().map(|(_, files)| files.len());
-        [of_imports.max().unwrap_or(0), self.through_root.len()]
+        let network = self.reach.iter().find(|(folder, _)| folder == NETWORK);
+        [
+            of_imports.max().unwrap_or(0),
+            self.through_root.len(),
+            network.map_or(usize::MAX, |(_, (fields, _))| *fields),
+        ]
     }
 }
 
@@ -176,10 +189,10 @@ mod tests {
                 ("engine".into(), vec!["b".into(); 2]),
             ],
             through_root: vec![("a".into(), 1, "B".into())],
-            reach: Vec::new(),
+            reach: vec![(NETWORK.into(), (5, "a".into()))],
             lines: Vec::new(),
         };
-        assert_eq!(metrics.numbers(), [4, 1]);
+        assert_eq!(metrics.numbers(), [4, 1, 5]);
         assert!(hold(&[2, 1], &[("a", 2), ("b", 1)]).is_ok());
         let beyond = hold(&[3, 1], &[("a", 2), ("b", 1)]).expect_err("one is");
         assert!(beyond.to_string().ends_with(": a"));

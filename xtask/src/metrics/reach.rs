@@ -1,10 +1,10 @@
 //! How many fields a function can reach: those that its file may name, of all that it is given.
 //!
-//! It is given what the types of its parameters name, `self` among them. Of each struct of the crate
-//! among these the fields count that the function's file may name, and each is followed to what its
-//! type names in turn. An enum is followed and has no fields to count: one sees a variant at a time.
-//! What a method of another folder does with its own private fields is out of reach, which is why a
-//! part that keeps its state to itself makes the number small.
+//! It is given what the types of its parameters name, `self` among them. Of each struct of the
+//! crate among these the fields count that the function's file may name, and each is followed to
+//! what its type names in turn. An enum is followed and has no fields to count: one sees a variant
+//! at a time. What a method of another folder does with its own private fields is out of reach,
+//! which is why a part that keeps its state to itself makes the number small.
 //!
 //! Types are known by name: the one in the same file, else the one that the file imports by that
 //! name, else the only one in the crate.
