@@ -26,12 +26,12 @@ use super::admission::resting;
 use super::thread::Network;
 use super::user_data::{KIND_ACCEPT, user_data};
 
-/// What an accept that failed has brought.
-fn failure(errno: Errno, listens: bool) -> Brought {
+/// What an accept that failed has brought. Only with EINVAL is the kernel asked whether it listens.
+fn failure(errno: Errno, listens: impl FnOnce() -> bool) -> Brought {
     match errno {
         Errno::CANCELED | Errno::INTR | Errno::AGAIN => Brought::Nothing,
         Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Brought::NoDescriptor,
-        Errno::INVAL if !listens => Brought::NotListening,
+        Errno::INVAL if !listens() => Brought::NotListening,
         _ => Brought::Failure,
     }
 }
@@ -43,7 +43,7 @@ impl<D: Driver> Network<D> {
             return self.thread.discard(outcome);
         };
         let (number, is_last) = (acceptor.listener, !completion.more);
-        let listens = acceptor.source.as_ref().is_none_or(Source::listens);
+        let listens = || acceptor.source.as_ref().is_none_or(Source::listens);
         let (brought, errno) = match outcome {
             Outcome::Accepted(_) => (Brought::Connection, Errno::AGAIN),
             Outcome::Failed(errno) => (failure(errno, listens), errno),
