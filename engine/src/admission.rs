@@ -153,7 +153,7 @@ pub(crate) struct Admission {
     relimited: u32,
     /// Connections whose clients decide how long they take, longest first.
     pub(crate) long_lived: LongLived,
-    /// Files hold so many descriptors that the address of a client that takes one must be known.
+    /// Files are short of descriptors: each client that takes one needs a known address.
     pub(crate) counts_addresses: bool,
     /// The connection that is called now is closed because its place is wanted.
     pub(crate) evicts: bool,

@@ -111,7 +111,7 @@ fn greeting() -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat()
 }
 
-/// Each client begins so many of these requests, one stream after the other.
+/// Each client begins this number of requests, one stream after the other.
 fn requests(arena: &Arena, count: u32, request: impl Fn(u32) -> Vec<u8>) -> Manner {
     let streams = (0..count).flat_map(|at| request(2 * at + 1));
     let opening = [greeting(), streams.collect()].concat();

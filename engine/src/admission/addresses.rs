@@ -63,7 +63,7 @@ impl Cells {
         self != Cells::NONE && self != Cells::UNKNOWN
     }
 
-    /// Which of so many parts the address falls into, each with the same chance.
+    /// The part that the address falls into, of this number of parts, with equal chances.
     pub(crate) fn part(self, parts: usize) -> usize {
         (usize::from(self.0[0]) * ADDRESS_ROW + usize::from(self.0[1])) % parts
     }

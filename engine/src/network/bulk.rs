@@ -36,7 +36,7 @@ impl Bulk {
         self.page_bytes / AT_ONCE_PART
     }
 
-    /// The deferred input of so many connections is left for the next turn.
+    /// The deferred input of `left` connections waits for the next turn.
     pub(super) fn ends_turn(&mut self, left: usize) {
         self.is_behind = left > 0;
     }

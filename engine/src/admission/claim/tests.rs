@@ -18,7 +18,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// With so many connections, each of the host that `host` says.
+    /// With this number of connections; `host` gives the host of each.
     fn new((open, max): (u32, usize), listeners: &[usize], host: impl Fn(u32) -> u8) -> Thread {
         let mut thread = Thread {
             admission: admission(64, listeners),
