@@ -1,7 +1,7 @@
-//! How a connection is ended for others, or for want of room: in its protocol's words where they
-//! can be said.
+//! How a connection is ended for others, or for lack of room: with its protocol's refusal where
+//! that can be sent.
 //!
-//! | the connection                 | is refused, for want of room | is ended, for what it holds |
+//! | the connection                 | is refused, for lack of room | is ended, for what it holds |
 //! |--------------------------------|------------------------------|-----------------------------|
 //! | is spliced to another one      | reset: a clean end would say | reset                       |
 //! |                                | that nothing is missing      |                             |

@@ -15,6 +15,7 @@ use flatpath_driver::{
 use flatpath_structures::slots::Key;
 
 use crate::admission::accepting::{AcceptMode, AcceptRoom, Brought, Next, Settled, Then, Waits};
+use crate::admission::claim::Claim;
 use crate::admission::long_lived::Need;
 use crate::connection::Connection;
 use crate::lifecycle::ServerState;
@@ -134,17 +135,18 @@ impl<D: Driver> Network<D> {
         let Some(session) = session else {
             return self.reject(number, socket);
         };
+        // Of one through a balancer the PROXY header names the address.
+        let is_named = listener.balancers.is_none();
         let pages = listener.first_pages;
         let connection = Connection::new(socket, number, (successor, session), pages, now_ns);
         match self.connections.insert(connection) {
             Ok(key) => {
                 self.comes_late(key);
-                let is_named = successor == 0 || successor != self.thread.successors.proxy_header();
                 let common = &mut self.thread.common;
                 common.counters(number).opened.add(1);
                 common.admission.enter(key.index, number, is_named);
                 self.note_answered(key);
-                self.admit(key);
+                self.admit(key, Claim::newcomer);
                 self.on(key, |event| {
                     if !event.connection.is_closing() {
                         event.begin_line();

@@ -19,21 +19,11 @@ pub(super) fn resting(connections: &mut Slots<Connection>) -> impl Rests {
 }
 
 impl<D: Driver> Network<D> {
-    /// A connection that has just been accepted claims its place.
-    pub(super) fn admit(&mut self, key: Key) {
+    /// A connection claims its place: [`Claim::newcomer`] or [`Claim::client`].
+    pub(super) fn admit(&mut self, key: Key, claim: fn(u32, u16, usize) -> Claim) {
         let per_address_max = self.thread.common.limits.connections_per_address;
         if let Some(connection) = self.connections.get(key) {
-            let listener = connection.listener();
-            self.carry_out(Claim::newcomer(key.index, listener, per_address_max));
-        }
-    }
-
-    /// The same for one whose client is known now.
-    pub(super) fn admit_client(&mut self, key: Key) {
-        let per_address_max = self.thread.common.limits.connections_per_address;
-        if let Some(connection) = self.connections.get(key) {
-            let listener = connection.listener();
-            self.carry_out(Claim::client(key.index, listener, per_address_max));
+            self.carry_out(claim(key.index, connection.listener(), per_address_max));
         }
     }
 

@@ -41,8 +41,8 @@ impl Bulk {
         self.is_behind = left > 0;
     }
 
-    /// Whether a connection is bulk that has brought so many bytes at once, more than a few
-    /// requests, where so many of all common pages are free.
+    /// Whether a connection that brings `bytes` at once, more than a few requests, is bulk while
+    /// `free` of all common `pages` are free.
     pub(super) fn begins(&self, bytes: usize, free: u32, pages: u32) -> bool {
         let is_much = self.is_behind && bytes > self.page_bytes / BULK_PART;
         is_much || free < pages / SCARCE_PAGES_PART

@@ -7,6 +7,7 @@
 use flatpath_driver::{Driver, Socket};
 use flatpath_structures::slots::Key;
 
+use crate::admission::claim::Claim;
 use crate::behind_proxy::Balancers;
 use crate::connection::Closing;
 use crate::protocol;
@@ -49,7 +50,7 @@ impl<D: Driver> Network<D> {
         };
         event.forget_balancer();
         if event.change_from_header() {
-            self.admit_client(key);
+            self.admit(key, Claim::client);
         } else {
             event.connection.close(Closing::Abort);
         }

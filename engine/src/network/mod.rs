@@ -34,7 +34,7 @@
 //! | defer.rs      | input that takes long, and connections that bring much           |
 //! | send.rs       | bytes out                                                        |
 //! | wide.rs       | how much of them the kernel takes at a time                      |
-//! | refuse.rs     | ends it for want of room, or for what it holds                   |
+//! | refuse.rs     | ends it for lack of room, or for what it holds                   |
 //! | logging.rs    | its line in the access log                                       |
 //! |               | **tables**                                                       |
 //! | thread.rs     | all of them, and `Event`: one connection, borrowed once          |

@@ -1,4 +1,4 @@
-//! Ends a connection for want of room, or for what it holds, as `crate::admission::parting` says.
+//! Ends a connection for lack of room, or for what it holds, as `crate::admission::parting` says.
 
 use flatpath_driver::Driver;
 

@@ -116,7 +116,7 @@ impl Sends {
         self.turn_bytes = 0;
     }
 
-    /// So many bytes are sent.
+    /// Counts bytes that are sent.
     #[inline]
     pub(super) fn count(&mut self, bytes: usize) {
         self.turn_bytes += bytes;
