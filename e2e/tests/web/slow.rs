@@ -9,6 +9,8 @@ use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, until};
 
 use flatpath_testkit::h2_frames;
 
+use crate::wide_sockets::unacknowledged;
+
 each_driver!(
     a_request_that_comes_byte_by_byte_is_answered,
     a_client_that_finished_sending_gets_all_replies,
@@ -143,7 +145,7 @@ fn of_a_file_that_nobody_reads_the_kernel_has_little(driver: Driver) {
     client.request("GET", "/large", &[]);
     let mut before = 0;
     let waits = until("the download to be stuck", || {
-        let now = unacknowledged(address.port());
+        let now = unacknowledged(&server).iter().map(|(_, bytes)| bytes).sum();
         let is_stuck = now > WINDOW && now == std::mem::replace(&mut before, now);
         std::thread::sleep(Duration::from_millis(50));
         is_stuck.then_some(now)
@@ -152,17 +154,4 @@ fn of_a_file_that_nobody_reads_the_kernel_has_little(driver: Driver) {
         waits <= KERNEL_BYTES_MAX,
         "{waits} bytes wait in the kernel"
     );
-}
-
-/// What the kernel has of the connections to a port and was not acknowledged, in bytes
-/// (`tx_queue` of proc_net(5)).
-fn unacknowledged(port: u16) -> usize {
-    let table = std::fs::read_to_string("/proc/net/tcp").expect("a table");
-    let of_port = table.lines().filter_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (_, local) = words.nth(1)?.split_once(':')?;
-        let (queued, _) = words.nth(2)?.split_once(':')?;
-        (local == format!("{port:04X}")).then(|| usize::from_str_radix(queued, 16).ok())?
-    });
-    of_port.sum()
 }
