@@ -8,6 +8,8 @@
 //! Cost: as there; entries do not move.
 
 use std::ops::{Index, IndexMut};
+use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use flatpath_structures::slots::Slots;
 
@@ -49,23 +51,40 @@ impl<T> Operations<T> {
     }
 }
 
-/// An operation that is found by what it is on (OP1).
-pub(crate) trait UnderWay {
-    /// A listener, an eventfd, a socket of datagrams.
-    type On;
-    fn is_on(&self, on: &Self::On) -> bool;
-    fn user_data(&self) -> u64;
+/// An operation on a listener, an eventfd or a socket of datagrams, by which it is found (OP1), and
+/// what its driver knows of it beside.
+pub(crate) struct UnderWay<On, State> {
+    pub(crate) user_data: u64,
+    pub(crate) on: On,
+    pub(crate) state: State,
 }
 
-impl<T: UnderWay> Operations<T> {
+/// Whether two handles are of one object.
+pub(crate) trait IsSame {
+    fn is_same(&self, other: &Self) -> bool;
+}
+
+impl<T> IsSame for Arc<T> {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self, other)
+    }
+}
+
+impl IsSame for RawFd {
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl<On: IsSame, State> Operations<UnderWay<On, State>> {
     /// Whether an operation is under way on this. O(n), so for what there are few of.
-    pub(crate) fn has_on(&self, on: &T::On) -> bool {
-        self.find(|it| it.is_on(on)).is_some()
+    pub(crate) fn has_on(&self, on: &On) -> bool {
+        self.find(|it| it.on.is_same(on)).is_some()
     }
 
     /// The one that is to be cancelled; `None` when its final completion is out already. O(n).
-    pub(crate) fn meant(&self, on: &T::On, user_data: u64) -> Option<usize> {
-        self.find(|it| it.user_data() == user_data && it.is_on(on))
+    pub(crate) fn meant(&self, on: &On, user_data: u64) -> Option<usize> {
+        self.find(|it| it.user_data == user_data && it.on.is_same(on))
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::AsRawFd;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{SocketFlags, accept_with};
 
-use super::table::Accepting;
+use super::table::{AcceptState, Accepting};
 use super::{Epoll, LISTENER, Work};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
@@ -39,12 +39,14 @@ impl Epoll {
             "C2: a second accept on listener {descriptor}"
         );
         let index = self.listeners.insert(Accepting {
-            descriptor,
             user_data,
-            mode,
-            predecessor: listener.shared().map(|shared| shared.predecessor),
-            watched: false,
-            queued: false,
+            on: descriptor,
+            state: AcceptState {
+                mode,
+                predecessor: listener.shared().map(|shared| shared.predecessor),
+                watched: false,
+                queued: false,
+            },
         });
         // A1: it is not watched, so try.
         self.listener_ready(index);
@@ -54,9 +56,9 @@ impl Epoll {
     /// owner of its entry it costs a call in vain.
     pub(super) fn listener_ready(&mut self, index: usize) {
         if let Some(accepting) = self.listeners.get_mut(index)
-            && !accepting.queued
+            && !accepting.state.queued
         {
-            accepting.queued = true;
+            accepting.state.queued = true;
             self.work.push_back(Work::Accept(index));
         }
     }
@@ -67,8 +69,8 @@ impl Epoll {
             let Some(accepting) = self.listeners.get_mut(index) else {
                 return;
             };
-            accepting.queued = false;
-            let (user_data, mode) = (accepting.user_data, accepting.mode);
+            accepting.state.queued = false;
+            let (user_data, mode) = (accepting.user_data, accepting.state.mode);
             self.counters.system_calls += 1;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(accepting.listener(), flags) {
@@ -102,16 +104,16 @@ impl Epoll {
     /// Waits for connections.
     fn watch(&mut self, index: usize) -> Result<(), Errno> {
         let accepting = &mut self.listeners[index];
-        if !accepting.watched {
+        if !accepting.state.watched {
             let data = EventData::new_u64(LISTENER | index as u64);
-            let exclusion = match accepting.predecessor {
+            let exclusion = match accepting.state.predecessor {
                 None => EventFlags::EXCLUSIVE,
                 Some(_) => EventFlags::empty(),
             };
             let flags = EventFlags::IN | EventFlags::ET | exclusion;
             self.counters.system_calls += 1;
             epoll::add(&self.epoll, accepting.listener(), data, flags)?;
-            accepting.watched = true;
+            accepting.state.watched = true;
         }
         Ok(())
     }
@@ -119,7 +121,7 @@ impl Epoll {
     /// Stops watching with the end of an accept (A1), so that other drivers get the wake-ups.
     fn end_accept(&mut self, index: usize) -> Accepting {
         let accepting = self.listeners.remove(index);
-        if accepting.watched {
+        if accepting.state.watched {
             self.counters.system_calls += 1;
             // It does not fail: the listener is open, and watched.
             let _ = epoll::delete(&self.epoll, accepting.listener());

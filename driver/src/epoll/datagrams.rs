@@ -17,7 +17,7 @@ use std::sync::Arc;
 use flatpath_sys::udp::{BATCH_MAX, Batch};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::table::DatagramReceive;
+use super::table::{DatagramReceive, DatagramState};
 use super::{DATAGRAMS, Epoll, Work};
 use crate::completion::{Completion, Datagram, Errno, Outcome};
 use crate::datagram::{DatagramSocket, is_report, needs_page, room_in_page};
@@ -39,9 +39,11 @@ impl Epoll {
         );
         let index = self.datagrams.insert(DatagramReceive {
             user_data,
-            socket: Arc::clone(&socket),
-            region_id,
-            queued: false,
+            on: Arc::clone(&socket),
+            state: DatagramState {
+                region_id,
+                queued: false,
+            },
         });
         let data = EventData::new_u64(DATAGRAMS | index as u64);
         self.counters.system_calls += 1;
@@ -57,9 +59,9 @@ impl Epoll {
     /// owner it costs a call in vain.
     pub(super) fn datagrams_ready(&mut self, index: usize) {
         if let Some(receive) = self.datagrams.get_mut(index)
-            && !receive.queued
+            && !receive.state.queued
         {
-            receive.queued = true;
+            receive.state.queued = true;
             self.work.push_back(Work::Datagrams(index));
         }
     }
@@ -68,11 +70,11 @@ impl Epoll {
         let Some(receive) = self.datagrams.get_mut(index) else {
             return;
         };
-        receive.queued = false;
+        receive.state.queued = false;
         let receive = (
-            Arc::clone(&receive.socket),
+            Arc::clone(&receive.on),
             receive.user_data,
-            receive.region_id,
+            receive.state.region_id,
         );
         for number in 0..BATCHES_MAX {
             if !self.receive_batch(index, &receive, number == 0, completions) {
@@ -156,7 +158,7 @@ impl Epoll {
         let receive = self.datagrams.remove(index);
         self.counters.system_calls += 1;
         // It is registered (ED1); if not after all, there is nothing to undo.
-        let _ = epoll::delete(&self.epoll, receive.socket.raw());
+        let _ = epoll::delete(&self.epoll, receive.on.raw());
         Completion::last(receive.user_data, Outcome::Failed(errno))
     }
 }

@@ -17,23 +17,12 @@ use crate::eventfd::Eventfd;
 use crate::operations::UnderWay;
 
 /// A poll under way.
-pub(super) struct EventfdPoll {
-    user_data: u64,
-    event: Arc<Eventfd>,
+pub(super) type EventfdPoll = UnderWay<Arc<Eventfd>, PollState>;
+
+#[derive(Default)]
+pub(super) struct PollState {
     /// It is in the work list.
     queued: bool,
-}
-
-impl UnderWay for EventfdPoll {
-    type On = Arc<Eventfd>;
-
-    fn is_on(&self, event: &Arc<Eventfd>) -> bool {
-        Arc::ptr_eq(&self.event, event)
-    }
-
-    fn user_data(&self) -> u64 {
-        self.user_data
-    }
 }
 
 impl Epoll {
@@ -43,8 +32,8 @@ impl Epoll {
         };
         let index = self.polls.insert(EventfdPoll {
             user_data,
-            event: Arc::clone(&event),
-            queued: false,
+            on: Arc::clone(&event),
+            state: PollState::default(),
         });
         let data = EventData::new_u64(POLL_EVENTFD | index as u64);
         let flags = EventFlags::IN | EventFlags::ET;
@@ -61,9 +50,9 @@ impl Epoll {
     /// owner it costs a read in vain.
     pub(super) fn poll_ready(&mut self, index: usize) {
         if let Some(watch) = self.polls.get_mut(index)
-            && !watch.queued
+            && !watch.state.queued
         {
-            watch.queued = true;
+            watch.state.queued = true;
             self.work.push_back(Work::PollEventfd(index));
         }
     }
@@ -72,10 +61,10 @@ impl Epoll {
         let Some(watch) = self.polls.get_mut(index) else {
             return;
         };
-        watch.queued = false;
+        watch.state.queued = false;
         let user_data = watch.user_data;
         self.counters.system_calls += 1;
-        match watch.event.signalled() {
+        match watch.on.signalled() {
             Ok(signalled) => {
                 completions.extend(signalled.map(|it| Completion::new(user_data, true, it)));
             }
@@ -92,7 +81,7 @@ impl Epoll {
 
     fn end_poll(&mut self, index: usize, errno: Errno) -> Completion {
         let watch = self.polls.remove(index);
-        if let Some(descriptor) = watch.event.descriptor() {
+        if let Some(descriptor) = watch.on.descriptor() {
             self.counters.system_calls += 1;
             // It is registered (EW1); if not after all, there is nothing to undo.
             let _ = epoll::delete(&self.epoll, descriptor);

@@ -25,18 +25,18 @@ use crate::segment::SendList;
 use crate::socket::{Handle, Predecessor, Socket};
 
 /// A receive of datagrams under way.
-pub(super) struct DatagramReceive {
-    pub(super) user_data: u64,
-    pub(super) socket: Arc<DatagramSocket>,
+pub(super) type DatagramReceive = UnderWay<Arc<DatagramSocket>, DatagramState>;
+
+pub(super) struct DatagramState {
     pub(super) region_id: u16,
     /// It is in the work list.
     pub(super) queued: bool,
 }
 
 /// An accept under way.
-pub(super) struct Accepting {
-    pub(super) descriptor: RawFd,
-    pub(super) user_data: u64,
+pub(super) type Accepting = UnderWay<RawFd, AcceptState>;
+
+pub(super) struct AcceptState {
     pub(super) mode: OperationMode,
     /// Where it began while one could accept from the same socket.
     pub(super) predecessor: Option<Predecessor>,
@@ -45,40 +45,17 @@ pub(super) struct Accepting {
     pub(super) queued: bool,
 }
 
-impl UnderWay for DatagramReceive {
-    type On = Arc<DatagramSocket>;
-
-    fn is_on(&self, socket: &Arc<DatagramSocket>) -> bool {
-        Arc::ptr_eq(&self.socket, socket)
-    }
-
-    fn user_data(&self) -> u64 {
-        self.user_data
-    }
-}
-
-impl UnderWay for Accepting {
-    type On = RawFd;
-
-    fn is_on(&self, descriptor: &RawFd) -> bool {
-        self.descriptor == *descriptor
-    }
-
-    fn user_data(&self) -> u64 {
-        self.user_data
-    }
-}
-
 impl Accepting {
     /// Whether it began beside a predecessor that is gone now: the next one need not.
     pub(super) fn outlives_its_predecessor(&self) -> bool {
-        self.predecessor.as_ref().is_some_and(Predecessor::is_gone)
+        let predecessor = self.state.predecessor.as_ref();
+        predecessor.is_some_and(Predecessor::is_gone)
     }
 
     /// The listener, which the caller keeps open until the final completion is handed out.
     pub(super) fn listener(&self) -> BorrowedFd<'_> {
         // SAFETY: the accept is under way, so the listener is open.
-        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+        unsafe { BorrowedFd::borrow_raw(self.on) }
     }
 }
 

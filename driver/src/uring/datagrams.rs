@@ -30,25 +30,13 @@ use crate::probe::datagrams::multishot_datagrams;
 use crate::refusal::Refusal;
 
 /// A receive of datagrams under way.
-pub(super) struct DatagramReceive {
-    user_data: u64,
-    socket: Arc<DatagramSocket>,
+type DatagramReceive = UnderWay<Arc<DatagramSocket>, ReceiveState>;
+
+pub(super) struct ReceiveState {
     region_id: u16,
     cancelled: bool,
     is_multishot: bool,
     message: Box<Message>,
-}
-
-impl UnderWay for DatagramReceive {
-    type On = Arc<DatagramSocket>;
-
-    fn is_on(&self, socket: &Arc<DatagramSocket>) -> bool {
-        Arc::ptr_eq(&self.socket, socket)
-    }
-
-    fn user_data(&self) -> u64 {
-        self.user_data
-    }
 }
 
 /// What the kernel reads, and without multishot writes. On the heap, so that it stays where it is
@@ -136,22 +124,24 @@ impl Uring {
         self.outstanding += 1;
         let index = self.datagrams.insert(DatagramReceive {
             user_data,
-            socket,
-            region_id,
-            cancelled: false,
-            is_multishot: !self.single_datagrams && one_receives_many(),
-            message: Message::new(),
+            on: socket,
+            state: ReceiveState {
+                region_id,
+                cancelled: false,
+                is_multishot: !self.single_datagrams && one_receives_many(),
+                message: Message::new(),
+            },
         });
         self.arm_datagrams(index as u32);
     }
 
     fn arm_datagrams(&mut self, index: u32) {
         // DG1: an armed receive is in the table.
-        let receive = &mut self.datagrams[index as usize];
-        let buffers = &self.buffers[usize::from(receive.region_id)];
+        let UnderWay { on, state, .. } = &mut self.datagrams[index as usize];
+        let buffers = &self.buffers[usize::from(state.region_id)];
         let bytes_max = room_in_page(buffers.region().page_bytes());
-        let descriptor = types::Fd(receive.socket.raw().as_raw_fd());
-        let (message, is_multishot) = (&mut receive.message, receive.is_multishot);
+        let descriptor = types::Fd(on.raw().as_raw_fd());
+        let (message, is_multishot) = (&mut state.message, state.is_multishot);
         message.prepare(is_multishot, bytes_max);
         let entry = message.entry(descriptor, is_multishot, buffers.whole_group());
         let entry = entry.user_data(Origin::Datagrams { index }.pack());
@@ -166,7 +156,7 @@ impl Uring {
         user_data: u64,
     ) -> Option<u32> {
         let index = self.datagrams.meant(socket, user_data)?;
-        self.datagrams[index].cancelled = true;
+        self.datagrams[index].state.cancelled = true;
         Some(index as u32)
     }
 
@@ -181,7 +171,7 @@ impl Uring {
         let outcome = self.outcome_of(index, entry);
         // DG1: a receive that completes is in the table.
         let receive = &self.datagrams[index as usize];
-        let (user_data, cancelled) = (receive.user_data, receive.cancelled || self.stopping);
+        let (user_data, cancelled) = (receive.user_data, receive.state.cancelled || self.stopping);
         if armed {
             completions.extend(outcome.map(|outcome| Completion::new(user_data, true, outcome)));
             return;
@@ -217,12 +207,12 @@ impl Uring {
         };
         let Some(buffer) = buffer else {
             // An empty one needs no page.
-            let envelope = self.datagrams[index as usize].message.envelope()?;
+            let envelope = self.datagrams[index as usize].state.message.envelope()?;
             let piece = None;
             return Some(Outcome::Datagram(Box::new(Datagram { piece, envelope })));
         };
         let mut piece = self.ring_of(buffer).take(buffer, bytes);
-        let receive = &self.datagrams[index as usize];
+        let receive = &self.datagrams[index as usize].state;
         let message = &receive.message;
         let (envelope, from) = match receive.is_multishot {
             true => {

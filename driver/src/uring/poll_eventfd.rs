@@ -19,7 +19,7 @@ use io_uring::cqueue;
 use super::Uring;
 use super::entry::{cancel_entry, poll_entry};
 use super::origin::Origin;
-use super::table::EventfdPoll;
+use super::table::{EventfdPoll, PollState};
 use crate::completion::{Completion, Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::eventfd::Eventfd;
@@ -29,9 +29,8 @@ impl Uring {
         self.outstanding += 1;
         let index = self.polls.insert(EventfdPoll {
             user_data,
-            event,
-            cancelled: false,
-            failed: None,
+            on: event,
+            state: PollState::default(),
         }) as u32;
         self.arm_poll(index);
     }
@@ -39,14 +38,14 @@ impl Uring {
     /// Marks a watch as cancelled; its index.
     pub(super) fn cancel_poll(&mut self, event: &Arc<Eventfd>, user_data: u64) -> Option<u32> {
         let index = self.polls.meant(event, user_data)?;
-        self.polls[index].cancelled = true;
+        self.polls[index].state.cancelled = true;
         Some(index as u32)
     }
 
     fn arm_poll(&mut self, index: u32) {
         // W1: an armed watch is in the table.
         let watch = &self.polls[index as usize];
-        let Some(descriptor) = watch.event.descriptor() else {
+        let Some(descriptor) = watch.on.descriptor() else {
             unreachable!("a simulated eventfd on a real driver")
         };
         let descriptor = descriptor.as_raw_fd();
@@ -60,7 +59,7 @@ impl Uring {
     fn fail_poll(&mut self, index: u32, errno: Errno) {
         // W1: a watch that fires is in the table.
         let watch = &mut self.polls[index as usize];
-        if watch.failed.replace(errno).is_some() || watch.cancelled {
+        if watch.state.failed.replace(errno).is_some() || watch.state.cancelled {
             return;
         }
         let entry = cancel_entry(Origin::PollEventfd { index });
@@ -83,17 +82,17 @@ impl Uring {
             result => Some(Errno::from_raw_os_error(-result)),
         };
         let taken = match failed {
-            None if !self.stopping => watch.event.signalled(),
+            None if !self.stopping => watch.on.signalled(),
             // No completion would report it.
             _ => Ok(None),
         };
         self.counters.system_calls += u64::from(failed.is_none());
-        let mut end = failed.filter(|errno| *errno != Errno::CANCELED || watch.cancelled);
-        if !armed && (watch.cancelled || self.stopping) {
+        let mut end = failed.filter(|errno| *errno != Errno::CANCELED || watch.state.cancelled);
+        if !armed && (watch.state.cancelled || self.stopping) {
             end = Some(Errno::CANCELED);
         }
         if !armed {
-            end = watch.failed.or(end);
+            end = watch.state.failed.or(end);
         }
         match taken {
             Ok(signalled) => {

@@ -32,24 +32,13 @@ pub(super) struct RecvInto {
 }
 
 /// One poll of an eventfd under way.
-pub(super) struct EventfdPoll {
-    pub(super) user_data: u64,
-    pub(super) event: Arc<Eventfd>,
+pub(super) type EventfdPoll = UnderWay<Arc<Eventfd>, PollState>;
+
+#[derive(Default)]
+pub(super) struct PollState {
     pub(super) cancelled: bool,
     /// It cannot be read: the poll is being ended, and then this is reported.
     pub(super) failed: Option<Errno>,
-}
-
-impl UnderWay for EventfdPoll {
-    type On = Arc<Eventfd>;
-
-    fn is_on(&self, event: &Arc<Eventfd>) -> bool {
-        Arc::ptr_eq(&self.event, event)
-    }
-
-    fn user_data(&self) -> u64 {
-        self.user_data
-    }
 }
 
 /// One accept under way on a listener that is shared with a predecessor.
