@@ -50,7 +50,6 @@ pub mod descriptors;
 pub(crate) mod long_lived;
 pub(crate) mod parting;
 
-use std::fmt::Display;
 use std::ops::Range;
 
 use crate::address_limit::share;
@@ -62,7 +61,7 @@ use crate::limits::{
 use crate::lists::{Links, List};
 use crate::phase::Phase;
 
-use accepting::Settled;
+use accepting::{KernelError, Settled};
 use addresses::{Address, AddressId, Addresses};
 use long_lived::LongLived;
 
@@ -443,7 +442,7 @@ impl Admission {
     pub(crate) fn no_descriptor(
         &mut self,
         load: Load,
-        cause: &dyn Display,
+        cause: KernelError,
         rests: impl Rests,
     ) -> Option<u32> {
         let (open, now_ns) = (load.open, load.now_ns);

@@ -23,6 +23,8 @@
 //! While neither connections nor descriptors have changed since all of this was decided, and every
 //! accept is armed, it is not decided anew: [`Admission::is_settled`].
 
+use std::{fmt, io};
+
 use crate::limits::{
     ACCEPT_ONE_BY_ONE, ACCEPT_PAUSE_NS, CACHES_LOOK_NS, CACHES_PATIENCE_NS, FULL_PATIENCE_NS,
     LISTEN_PAUSE_NS, OVERFLOW_MAX,
@@ -64,10 +66,20 @@ pub(crate) enum Brought {
     /// It was cancelled or interrupted.
     Nothing,
     /// The kernel had no descriptor, or no memory.
-    NoDescriptor,
+    NoDescriptor(KernelError),
     /// The socket does not listen yet: the server before this one has not handed it over.
     NotListening,
-    Failure,
+    Failure(KernelError),
+}
+
+/// What the kernel has refused something with: the number of the error, of errno(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KernelError(pub(crate) i32);
+
+impl fmt::Display for KernelError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        io::Error::from_raw_os_error(self.0).fmt(formatter)
+    }
 }
 
 /// What follows from a completion of an accept.
@@ -76,8 +88,8 @@ pub(crate) enum Brought {
 pub(crate) enum Then {
     /// Nothing.
     Continue,
-    /// A descriptor is to be freed.
-    FreeDescriptor,
+    /// A descriptor is to be freed, as the kernel has none.
+    FreeDescriptor(KernelError),
     /// The socket is to be closed.
     Close,
 }
@@ -133,9 +145,9 @@ impl Accepting {
                 None
             }
             Brought::Nothing => None,
-            Brought::NoDescriptor => Some(ACCEPT_PAUSE_NS),
+            Brought::NoDescriptor(_) => Some(ACCEPT_PAUSE_NS),
             Brought::NotListening if self.state == State::Off => Some(LISTEN_PAUSE_NS),
-            Brought::NotListening | Brought::Failure => {
+            Brought::NotListening | Brought::Failure(_) => {
                 self.failures = self.failures.saturating_add(1);
                 (self.failures > FAILURES_MAX).then_some(ACCEPT_PAUSE_NS)
             }
@@ -145,7 +157,7 @@ impl Accepting {
         }
         match (self.state, brought) {
             (State::Stopped, _) => Then::Close,
-            (_, Brought::NoDescriptor) => Then::FreeDescriptor,
+            (_, Brought::NoDescriptor(error)) => Then::FreeDescriptor(error),
             _ => Then::Continue,
         }
     }
@@ -382,7 +394,10 @@ mod tests {
 
     #[test]
     fn a_completion_ends_an_accept_and_may_have_it_pause() {
-        use Brought::{Connection, Failure, NoDescriptor, NotListening, Nothing};
+        use Brought::{Connection, NotListening, Nothing};
+        let error = KernelError(24);
+        let (none, failure) = (Brought::NoDescriptor(error), Brought::Failure(error));
+        let free = Then::FreeDescriptor(error);
         let paused = |ns| State::PausedUntil(7 + ns);
         let (accept, listen) = (paused(ACCEPT_PAUSE_NS), paused(LISTEN_PAUSE_NS));
         let rows = [
@@ -390,12 +405,12 @@ mod tests {
             (Connection, true, false, Then::Continue, State::Off),
             (Connection, true, true, Then::Close, State::Stopped),
             (Nothing, true, false, Then::Continue, State::Off),
-            (NoDescriptor, true, false, Then::FreeDescriptor, accept),
-            (NoDescriptor, false, false, Then::FreeDescriptor, MULTISHOT),
-            (NoDescriptor, true, true, Then::Close, State::Stopped),
+            (none, true, false, free, accept),
+            (none, false, false, free, MULTISHOT),
+            (none, true, true, Then::Close, State::Stopped),
             (NotListening, true, false, Then::Continue, listen),
             (NotListening, false, false, Then::Continue, MULTISHOT),
-            (Failure, true, false, Then::Continue, State::Off),
+            (failure, true, false, Then::Continue, State::Off),
         ];
         for (brought, is_last, drains, expected, after) in rows {
             let mut one = accepting(MULTISHOT, 0);
@@ -407,10 +422,11 @@ mod tests {
             );
         }
         let mut failing = accepting(MULTISHOT, FAILURES_MAX);
-        let _ = failing.completed(Failure, true, (false, 7));
+        let _ = failing.completed(failure, true, (false, 7));
         assert_eq!(failing.state, accept, "it fails again and again");
         let _ = failing.completed(Connection, false, (false, 7));
         assert_eq!(failing.failures, 0);
+        assert_eq!(error.to_string(), "Too many open files (os error 24)");
     }
 
     #[test]

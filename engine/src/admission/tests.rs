@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::accepting::KernelError;
 use super::addresses::AddressKeys;
 use super::claim::Payers;
 use super::*;
@@ -239,11 +240,11 @@ fn a_thread_without_descriptors_closes_one_that_rests_and_has_fewer_places_for_a
     let (mut admission, mut resting) = (admission(4, &[usize::MAX]), Resting::default());
     assert_eq!(admission.places(100, 50), 50);
     admission.enter(0, 0, true);
-    let none = admission.no_descriptor(load(40, 100, 5), &"none", resting.rests());
+    let none = admission.no_descriptor(load(40, 100, 5), KernelError(24), resting.rests());
     assert_eq!(none, None, "none rests");
     assert_eq!(admission.places(100, 50), 40 - DESCRIPTORS_SPARE);
     resting.begin(&mut admission, 0, Phase::Idle, 4);
-    let first = admission.no_descriptor(load(40, 100, 5), &"none", resting.rests());
+    let first = admission.no_descriptor(load(40, 100, 5), KernelError(24), resting.rests());
     assert_eq!(first, Some(0));
     assert!(admission.is_leaving(0));
     admission.end_episodes(6);

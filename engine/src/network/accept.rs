@@ -14,7 +14,9 @@ use flatpath_driver::{
 };
 use flatpath_structures::slots::Key;
 
-use crate::admission::accepting::{AcceptMode, AcceptRoom, Brought, Next, Settled, Then, Waits};
+use crate::admission::accepting::{
+    AcceptMode, AcceptRoom, Brought, KernelError, Next, Settled, Then, Waits,
+};
 use crate::admission::claim::Claim;
 use crate::admission::long_lived::Need;
 use crate::connection::Connection;
@@ -31,9 +33,11 @@ use super::user_data::{KIND_ACCEPT, user_data};
 fn failure(errno: Errno, listens: impl FnOnce() -> bool) -> Brought {
     match errno {
         Errno::CANCELED | Errno::INTR | Errno::AGAIN => Brought::Nothing,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => Brought::NoDescriptor,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM => {
+            Brought::NoDescriptor(KernelError(errno.raw_os_error()))
+        }
         Errno::INVAL if !listens() => Brought::NotListening,
-        _ => Brought::Failure,
+        _ => Brought::Failure(KernelError(errno.raw_os_error())),
     }
 }
 
@@ -45,12 +49,12 @@ impl<D: Driver> Network<D> {
         };
         let (number, is_last) = (acceptor.listener, !completion.more);
         let listens = || acceptor.source.as_ref().is_none_or(Source::listens);
-        let (brought, errno) = match outcome {
-            Outcome::Accepted(_) => (Brought::Connection, Errno::AGAIN),
-            Outcome::Failed(errno) => (failure(errno, listens), errno),
+        let brought = match outcome {
+            Outcome::Accepted(_) => Brought::Connection,
+            Outcome::Failed(errno) => failure(errno, listens),
             _ => {
                 debug_assert!(false, "an accept neither receives nor sends");
-                (Brought::Nothing, Errno::AGAIN)
+                Brought::Nothing
             }
         };
         let drains = common.server_state >= ServerState::Draining;
@@ -60,8 +64,8 @@ impl<D: Driver> Network<D> {
             common.admission.unsettle();
         }
         match brought {
-            Brought::NoDescriptor => common.counters(number).accept_pauses.add(1),
-            Brought::Failure => log::debug!("accept failed: {errno}"),
+            Brought::NoDescriptor(_) => common.counters(number).accept_pauses.add(1),
+            Brought::Failure(error) => log::debug!("accept failed: {error}"),
             Brought::Connection | Brought::Nothing | Brought::NotListening => {}
         }
         match outcome {
@@ -70,7 +74,7 @@ impl<D: Driver> Network<D> {
         }
         match then {
             Then::Continue => {}
-            Then::FreeDescriptor => self.free_descriptor(errno),
+            Then::FreeDescriptor(error) => self.free_descriptor(error),
             Then::Close => self.close_acceptor(index as usize),
         }
     }

@@ -1,9 +1,10 @@
 //! Acts for `crate::admission::claim`: asks where newcomers come from, closes and refuses.
 
-use flatpath_driver::{Driver, Errno};
+use flatpath_driver::Driver;
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::admission::Rests;
+use crate::admission::accepting::KernelError;
 use crate::admission::claim::{Cause, Claim, Refusal, Step};
 use crate::admission::long_lived::Need;
 use crate::connection::{Closing, Connection};
@@ -68,10 +69,10 @@ impl<D: Driver> Network<D> {
     }
 
     /// The kernel has no descriptor for another connection.
-    pub(super) fn free_descriptor(&mut self, errno: Errno) {
+    pub(super) fn free_descriptor(&mut self, error: KernelError) {
         let (load, rests) = (self.load(), resting(&mut self.connections));
         let common = &mut self.thread.common;
-        let victim = common.admission.no_descriptor(load, &errno, rests);
+        let victim = common.admission.no_descriptor(load, error, rests);
         common.shared.descriptors.ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
