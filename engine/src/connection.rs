@@ -41,16 +41,19 @@ use crate::limits::OUTPUT_LOW_POWER;
 use crate::memory::holding::Holding;
 use crate::memory::pages::PageKind;
 use crate::output::Output;
+use crate::pairs::PairEnd;
+use crate::pairs::ends::{Close, Standing};
+use crate::pairs::passing::Receiver;
 use crate::phase::Phase;
 use crate::proxy_header::Header;
 use crate::waits::WaitSet;
 
-use state::{Clocks, Marks, Peer, Rare, Reading, Stream, Writing};
+use state::{Clocks, Marks, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
 pub(crate) use layer::{Front, Sealed};
 pub(crate) use reading::NextReceive;
-pub(crate) use state::{Closing, Receive, StreamsBy};
+pub(crate) use state::{Closing, Receive};
 
 /// See the module.
 pub(crate) struct Connection {
@@ -277,68 +280,57 @@ impl Connection {
             .wrapping_add(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// The connection that it is spliced to.
+    /// Which end of which pair it is, if it is spliced.
     #[inline]
-    pub(crate) fn peer(&self) -> Option<Key> {
-        Some(self.rare.as_ref()?.peer.as_ref()?.key)
+    pub(crate) fn pair(&self) -> Option<PairEnd> {
+        self.rare.as_ref()?.pair
+    }
+
+    #[inline]
+    pub(crate) fn is_spliced(&self) -> bool {
+        self.pair().is_some()
     }
 
     /// What arrives goes to another connection from now on, and the protocol is not asked.
-    /// Streams are taken by `most`.
-    pub(crate) fn splice(&mut self, key: Key, most: StreamsBy, now_ns: u64) {
-        self.rare().peer = Some(Peer {
-            key,
-            streams_by: StreamsBy::Pieces,
-            streams_most: most,
-        });
+    pub(crate) fn splice(&mut self, end: PairEnd, now_ns: u64) {
+        self.rare().pair = Some(end);
         self.take_stall();
         // Passed on and not kept: it needs no page of a listener's own.
         self.pages = PageKind::COMMON;
         self.start_phase(Phase::Spliced, now_ns);
     }
 
-    pub(crate) fn unsplice(&mut self) {
-        if let Some(rare) = &mut self.rare {
-            rare.peer = None;
+    /// Which end it was.
+    pub(crate) fn unsplice(&mut self) -> Option<PairEnd> {
+        self.rare.as_mut()?.pair.take()
+    }
+
+    /// How it stands as an end of a pair.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing {
+            closes: match self.closing {
+                Closing::No | Closing::Input => None,
+                Closing::AfterOutput | Closing::Lingering => Some(Close::AfterOutput),
+                Closing::Abort => Some(Close::Reset),
+            },
+            has_ended: self.end_is_told(),
+            may_finish: self.may_finish(),
         }
     }
 
-    fn streams_by(&self) -> StreamsBy {
-        let peer = self.rare.as_ref().and_then(|rare| rare.peer.as_ref());
-        peer.map_or(StreamsBy::Pieces, |peer| peer.streams_by)
-    }
-
-    /// Whether the next receive of a spliced connection is to fill a buffer of its own.
-    pub(crate) fn streams(&self) -> bool {
-        self.streams_by() != StreamsBy::Pieces
-    }
-
-    /// Whether what comes next may go through a pipe.
-    pub(crate) fn streams_by_pipes(&self) -> bool {
-        self.streams_by() == StreamsBy::Pipes
-    }
-
-    /// Notes whether the last receive of a spliced connection brought as much as it could.
-    pub(crate) fn note_stream(&mut self, streams: bool) {
-        if let Some(peer) = self.rare.as_mut().and_then(|rare| rare.peer.as_mut()) {
-            peer.streams_by = match streams {
-                true => peer.streams_most,
-                false => StreamsBy::Pieces,
-            };
+    /// The same where a piece has come.
+    #[inline]
+    pub(crate) fn as_receiver(&self) -> Receiver {
+        Receiver {
+            is_closing: !self.may_be_offered(),
+            holds_pieces: self.holds_pieces(),
+            has_tls: self.is_secured(),
         }
-    }
-
-    /// Whether a piece that arrives on a spliced connection is held before it is passed: others
-    /// are before it, or it is records.
-    pub(crate) fn passes_in_turn(&self) -> bool {
-        let rare = self.rare.as_ref();
-        // Without a branch: a pair without TLS is to ask one question.
-        rare.is_some_and(|rare| !rare.held.is_empty() | rare.secured.is_some())
     }
 
     /// True while another protocol may take the connection over.
     pub(crate) fn may_be_handed_over(&self) -> bool {
-        let is_single = self.jobs_out == 0 && self.peer().is_none();
+        let is_single = self.jobs_out == 0 && !self.is_spliced();
         is_single && self.may_be_offered() && self.stream != Stream::EndTold
     }
 
@@ -403,21 +395,6 @@ mod tests {
         connection.close(Closing::Lingering);
         connection.close_without_lingering();
         assert_eq!(connection.closing(), Closing::AfterOutput);
-    }
-
-    #[test]
-    fn a_stream_is_taken_by_no_more_than_its_pair_allows() {
-        let key = connection(0).session();
-        for most in [StreamsBy::Pieces, StreamsBy::Buffers, StreamsBy::Pipes] {
-            let mut connection = connection(0);
-            connection.splice(key, most, 0);
-            assert!(!connection.streams(), "nothing has come");
-            connection.note_stream(true);
-            assert_eq!(connection.streams(), most != StreamsBy::Pieces);
-            assert_eq!(connection.streams_by_pipes(), most == StreamsBy::Pipes);
-            connection.note_stream(false);
-            assert!(!connection.streams() && !connection.streams_by_pipes());
-        }
     }
 
     #[test]

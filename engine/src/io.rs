@@ -570,7 +570,7 @@ impl Io<'_> {
     pub fn end_output(&mut self) -> bool {
         let connection = &mut *self.connection;
         let is_free = !connection.is_becoming() && !connection.is_closing();
-        let may_end = is_free && connection.peer().is_none() && connection.is_sent();
+        let may_end = is_free && !connection.is_spliced() && connection.is_sent();
         if may_end {
             connection.becomes(Becomes::ReceiveOnly);
         }

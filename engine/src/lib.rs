@@ -236,6 +236,7 @@ mod output;
 mod payload;
 mod phase;
 mod pace;
+mod pairs;
 mod protocol;
 mod regions;
 mod running;

@@ -309,7 +309,7 @@ impl Connection {
         let is_busy = self.is_closing()
             || self.jobs_out > 0
             || self.is_becoming()
-            || self.peer().is_some()
+            || self.is_spliced()
             || self.waits_for_us()
             || !self.is_sent();
         let phase = self.phase;

@@ -256,7 +256,7 @@ impl Connection {
     pub(crate) fn wants_piped(&self) -> Option<(u32, u32)> {
         let rare = self.rare.as_ref()?;
         let is_next = rare.held.is_empty() && self.input.is_none() && self.takes_input();
-        let is_own = rare.peer.is_none() && rare.secured.is_none() && rare.becomes.is_none();
+        let is_own = rare.pair.is_none() && rare.secured.is_none() && rare.becomes.is_none();
         let may_be_armed = self.next_receive(self.wants_input()) == NextReceive::Arm;
         rare.piped.filter(|_| is_next && is_own && may_be_armed)
     }

@@ -96,7 +96,7 @@ impl Connection {
     fn is_between_requests(&self) -> bool {
         let is_awaiting = matches!(self.phase, Phase::Idle | Phase::Head);
         let nothing_waits = self.input.is_none() && !self.holds_pieces() && self.jobs_out == 0;
-        is_awaiting && nothing_waits && self.peer().is_none() && self.is_sent()
+        is_awaiting && nothing_waits && !self.is_spliced() && self.is_sent()
     }
 
     /// Whether records of the peer's were not accepted, and it is to be told so.

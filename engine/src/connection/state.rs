@@ -25,12 +25,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath_driver::{Lent, Piece, Quota};
-use flatpath_structures::slots::Key;
 
 use crate::hand_over::Becomes;
 use crate::listener_limits::ListenerLimits;
 use crate::memory::pages::PageKind;
 use crate::pace::Pace;
+use crate::pairs::PairEnd;
 use crate::phase::Stall;
 
 use super::layer::Secured;
@@ -90,27 +90,6 @@ pub(super) enum Writing {
     Finished,
 }
 
-/// What a spliced connection knows of the other one; see `network/splice.rs`.
-#[derive(Debug)]
-pub(super) struct Peer {
-    pub(super) key: Key,
-    /// How the next bytes are taken.
-    pub(super) streams_by: StreamsBy,
-    /// How they are taken when the last receive brought as much as it could.
-    pub(super) streams_most: StreamsBy,
-}
-
-/// How a spliced connection takes what a stream brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamsBy {
-    /// As anything else: into the pages that all share.
-    Pieces,
-    /// Into a buffer of its own, which is sent as it is.
-    Buffers,
-    /// Through a pipe, if there is much of it; else into a buffer.
-    Pipes,
-}
-
 /// What few connections have, in a place of its own from the first of it on.
 #[derive(Default)]
 pub(super) struct Rare {
@@ -118,7 +97,7 @@ pub(super) struct Rare {
     pub(super) introduced: Option<Option<SocketAddr>>,
     /// What the connection is to become, after this call.
     pub(super) becomes: Option<Becomes>,
-    pub(super) peer: Option<Peer>,
+    pub(super) pair: Option<PairEnd>,
     /// Counts the fragments held; made with the first one.
     pub(super) quota: Option<Quota>,
     /// TLS; see `layer.rs`.
@@ -143,7 +122,7 @@ pub(super) struct Rare {
 impl Rare {
     /// Whether a connection is the same without it.
     pub(super) fn is_empty(&self) -> bool {
-        let is_plain = self.introduced.is_none() && self.becomes.is_none() && self.peer.is_none();
+        let is_plain = self.introduced.is_none() && self.becomes.is_none() && self.pair.is_none();
         let holds_nothing = self.quota.is_none() && self.held.is_empty() && self.lent.is_none();
         let is_watched = self.acked_ns > 0 || self.timeouts.is_some() || self.piped.is_some();
         is_plain && holds_nothing && self.secured.is_none() && !is_watched

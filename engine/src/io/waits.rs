@@ -44,7 +44,7 @@ impl Io<'_> {
     /// [`Protocol::received`](crate::Protocol::received), which returns its own.
     pub fn stall(&mut self, stall: Stall) {
         // A spliced one has no input that its protocol could leave.
-        if self.connection.peer().is_none() {
+        if !self.connection.is_spliced() {
             self.common.stall(self.connection, stall);
         }
     }

@@ -224,7 +224,7 @@ impl<D: Driver> Network<D> {
         let room = AcceptRoom {
             accepts: self.accepts(),
             free: load.max.saturating_sub(load.open),
-            mode: self.acceptors.mode,
+            mode: self.acceptors.mode(),
             now_ns: load.now_ns,
         };
         for index in 0..self.acceptors.all.len() {

@@ -19,7 +19,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         act(&mut event);
-        if event.connection.peer().is_some() {
+        if event.connection.is_spliced() {
             return self.reconcile_spliced(key);
         }
         let fate = event.reconcile();
@@ -54,6 +54,7 @@ impl<D: Driver> Network<D> {
         self.thread.common.forget(holding, key.index);
         self.thread.common.admission.left(key.index);
         self.forget_answered(key);
+        debug_assert!(!connection.is_spliced(), "J1: its pair was over before");
         // Put back as soon as no input was wanted, by `release_unwanted`.
         debug_assert!(
             !connection.holds_pieces(),

@@ -59,10 +59,10 @@ impl<D: Driver> Network<D> {
             };
             let connection = &*event.connection;
             let is_off = connection.receive() == Receive::Off;
-            match connection.peer() {
+            match connection.is_spliced() {
                 _ if !is_off || !connection.wants_input() => {}
-                None => event.arm_receive(),
-                Some(_) => self.arm_spliced(key),
+                false => event.arm_receive(),
+                true => self.arm_spliced(key),
             }
         }
     }

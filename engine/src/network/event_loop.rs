@@ -188,7 +188,7 @@ impl<D: Driver> Network<D> {
         if key.generation & GENERATION_MASK != generation || current != operation {
             return event.thread.discard(completion.outcome);
         }
-        if event.connection.peer().is_some() {
+        if event.connection.is_spliced() {
             return self.spliced_completed(key, kind, completion);
         }
         if kind == KIND_SEND {
@@ -233,7 +233,7 @@ impl<D: Driver> Network<D> {
             };
             self.on(wakes.woken.take(index), |event| {
                 let connection = &event.connection;
-                if connection.peer().is_some() || connection.is_closing() {
+                if connection.is_spliced() || connection.is_closing() {
                     return;
                 }
                 event.report(protocol::Event::Woken);
@@ -336,6 +336,8 @@ impl<D: Driver> Network<D> {
         self.notify_late();
         let idle = self.connections.is_empty() && self.acceptors.are_quiet();
         if idle && self.end_datagrams() {
+            let no_pairs = self.thread.pairs.is_empty();
+            debug_assert!(no_pairs, "J1: a pair is over before its connections are");
             let common = &mut self.thread.common;
             if common.server_state == ServerState::Draining {
                 common.dispatcher.let_all_go(common.turn.now_ns);

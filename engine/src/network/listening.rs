@@ -42,8 +42,7 @@ impl Acceptor {
 /// Invariant: a socket that was accepted is in the table of connections, or in `arrivals`.
 pub(super) struct Acceptors {
     pub(super) all: Vec<Acceptor>,
-    /// How connections are accepted where there is plenty of room.
-    pub(super) mode: AcceptMode,
+    mode: AcceptMode,
     /// Accepted by a listener and not admitted yet: however many come at once, they do not delay
     /// the connections that are open.
     pub(super) arrivals: Arrivals<(u16, Socket)>,
@@ -59,6 +58,11 @@ impl Acceptors {
             },
             arrivals: Arrivals::new(),
         }
+    }
+
+    /// How connections are accepted where there is plenty of room.
+    pub(super) fn mode(&self) -> AcceptMode {
+        self.mode
     }
 
     /// The acceptor that an operation is of, while that is outstanding.

@@ -76,7 +76,7 @@ impl<D: Driver> Event<'_, D> {
             held_bytes: self.thread.common.held_bytes(self.key.index),
             waits: connection.waits_for_memory(),
             moved: connection.moved(),
-            may_pause: connection.takes_input() && connection.peer().is_none(),
+            may_pause: connection.takes_input() && !connection.is_spliced(),
             listener: self.listener.number,
             now_ns: self.thread.now_ns(),
         };
@@ -98,7 +98,7 @@ impl<D: Driver> Event<'_, D> {
         let common = self.thread.driver.region(0);
         let kept = Kept {
             pages,
-            is_spliced: connection.peer().is_some(),
+            is_spliced: connection.is_spliced(),
             all: common.pages() as usize,
             retained: common.retained() as usize,
         };

@@ -31,7 +31,7 @@ impl<D: Driver> Event<'_, D> {
     fn part(&mut self, reason: Reason) {
         let connection = &*self.connection;
         let facts = Facts {
-            is_spliced: connection.peer().is_some(),
+            is_spliced: connection.is_spliced(),
             is_replying: connection.jobs_out() > 0 || !connection.is_sent(),
             is_closing: connection.is_closing(),
         };

@@ -79,7 +79,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &mut *self.connection;
         let then = if connection.is_at_last_send() {
             AfterSend::Close
-        } else if bytes <= SHORT_SEND_BYTES_MAX && connection.peer().is_none() {
+        } else if bytes <= SHORT_SEND_BYTES_MAX && !connection.is_spliced() {
             let now_ns = self.thread.now_ns();
             self.thread.timers.send_rests(now_ns);
             AfterSend::Rest

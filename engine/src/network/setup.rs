@@ -15,6 +15,7 @@ use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX};
 use crate::listener::{DynProtocol, ErasedListener};
 use crate::memory::account::Account;
+use crate::pairs::Pairs;
 use crate::prompt::Tries;
 use crate::settings::Preamble;
 #[cfg(feature = "tls")]
@@ -152,6 +153,7 @@ impl<D: Driver> Thread<D> {
         Thread {
             timers: Timers::new(),
             pipes: counted_pipes(common.shared.descriptors.clone()),
+            pairs: Pairs::new(table.0),
             waits: Waits::default(),
             memory: Account::new(memory, common.number, table, common.turn.now_ns),
             cipher_cache: CipherCache::new(places),

@@ -1,51 +1,45 @@
-//! Spliced connections: what arrives on one goes out of the other, and no protocol is asked.
+//! Acts for `crate::pairs`: two connections of one network thread whose bytes go from one to the
+//! other, and no protocol is asked.
 //!
-//! Two connections of one network thread are spliced at the wish of a protocol. From then on their
-//! protocol is not called for bytes any more: a piece that arrives is queued as output of the peer
-//! and sent in the same turn. No worker is involved, and no other thread. Whether a connection is
-//! spliced is asked once, at the top of an event: what it does then is in this file.
+//! Two connections are spliced at the wish of a protocol. From then on their protocol is not called
+//! for bytes any more: a piece that arrives is queued as output of the other and sent in the same
+//! turn. No worker is involved, and no other thread. Whether a connection is spliced is asked once,
+//! at the top of an event: what it does then is in this file.
 //!
-//! - Back-pressure: a connection is received from only while its peer has less than
-//!   [`SPLICE_BYTES_MAX`] queued; TCP tells the sender. One receive at a time, so the bound is
-//!   that and one buffer for each direction of a pair; in memory twice that, because a buffer is
-//!   queued as it is when half of it is filled.
-//! - Streams: a receive that filled its buffer shows a stream. What has come after it is moved to
-//!   the peer through a pipe, without a copy, when it is much and the driver can; else a pooled
-//!   buffer is filled with it, which is then sent as it is. Small receives are copied out of the
-//!   shared receive buffer, so that a quiet pair holds no memory.
-//! - Half-close: the end of one stream is passed on as FIN after the last byte; the other direction
-//!   continues. When both have ended, both connections close.
-//! - Errors: when one connection breaks, what it had not passed on is lost, and the peer is reset.
+//! | asked                                | verdict     | what is done                           |
+//! |--------------------------------------|-------------|----------------------------------------|
+//! | a wish to be spliced                 | `Joining`   | a pair begins, or the wish is refused  |
+//! | a piece has come                     | `Arrival`   | it is copied, held, or dropped         |
+//! | a buffer has come                    | `Passing`   | it is copied, or queued as it is       |
+//! | an event of an end is over           | `Ending`    | FIN is sent, or the pair is over       |
+//! | the next bytes are to be taken       | [`Take`]    | a receive, a buffer is filled, a pipe  |
+//!
+//! - A piece that finds no memory is held, and nothing is received until it has passed.
 //! - TLS: what a secured connection brings is opened before it is passed, and what it is given is
 //!   sealed as any output; a record that comes in parts is one buffer more. Its end is close_notify
-//!   and then FIN. A stream that is cut off, or a record that is not accepted, resets the peer: it
-//!   must not take a part for the whole. How far bytes may stay in the kernel is decided when the
-//!   two are spliced ([`StreamsBy`]), so that a pair without TLS asks nothing later.
-//!
-//! Invariants
-//! - J1: peers are mutual: if A names B, B names A, or B is gone and its end has been passed on.
-//! - J2: a pair is counted in `spliced` when both peers are set and in `unspliced` when both are
-//!   taken.
-//! - J3: bytes leave in the order in which they came, after what is written for `Event::Spliced`.
+//!   and then FIN. A stream that is cut off, or a record that is not accepted, resets the other: it
+//!   must not take a part for the whole.
 
 use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment};
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Front, Receive, StreamsBy};
+use crate::connection::{Closing, Connection, Front, Receive};
 use crate::connection_handle::ConnectionId;
 use crate::hand_over::Becomes;
-use crate::limits::{
-    SPLICE_BYTES_MAX, SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN,
-};
+use crate::limits::{SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN};
 use crate::output::whole;
+use crate::pairs::ends::{Close, Ending, Standing};
+use crate::pairs::joining::{Candidate, Joining, Unfit};
+use crate::pairs::passing::{Arrival, Passing, has_room};
+use crate::pairs::{PairEnd, Take};
 use crate::phase::Stall;
 use crate::protocol;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
 use super::secure::Unsealed;
-use super::thread::Network;
+use super::thread::{Event, Network};
 use super::user_data::KIND_SEND;
 
 impl<D: Driver> Network<D> {
@@ -57,16 +51,18 @@ impl<D: Driver> Network<D> {
         let Some(Becomes::Spliced(end)) = connection.take_becoming() else {
             return;
         };
-        if self.may_splice(key, end) {
-            self.splice(key, end.key);
-            self.on(key, |_| {});
-        } else {
-            self.refuse_splice(key);
+        match self.joining(key, end) {
+            Joining::Splice => {
+                self.splice(key, end.key);
+                self.on(key, |_| {});
+            }
+            Joining::Refuse(unfit) => self.refuse_splice(key, unfit),
         }
     }
 
     /// What the protocol wishes then is carried out later, should it be another splice.
-    fn refuse_splice(&mut self, key: Key) {
+    fn refuse_splice(&mut self, key: Key, unfit: Unfit) {
+        log::debug!("a splice is refused: {unfit:?}");
         self.counters(key).splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
             event.report(protocol::Event::SpliceRefused);
@@ -75,35 +71,28 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Both must be of this thread, here, whole and single.
-    fn may_splice(&self, key: Key, end: ConnectionId) -> bool {
-        let single =
-            |connection: &Connection| connection.peer().is_none() && !connection.is_closing();
-        end.thread == self.thread.common.number
-            && end.key != key
-            && self.connections.get(key).is_some_and(single)
-            && self.connections.get(end.key).is_some_and(single)
+    fn joining(&self, key: Key, end: ConnectionId) -> Joining {
+        let candidate = |connection: &Connection| Candidate {
+            is_spliced: connection.is_spliced(),
+            is_closing: connection.is_closing(),
+        };
+        let ends = [key, end.key].map(|key| self.connections.get(key).map(candidate));
+        let is_same_thread = end.thread == self.thread.common.number;
+        Joining::of(is_same_thread, end.key == key, ends)
     }
 
     fn splice(&mut self, key: Key, peer: Key) {
         self.counters(key).spliced_pairs.add(1);
-        let secured = |key| {
-            self.connections
-                .get(key)
-                .is_some_and(Connection::is_secured)
-        };
-        let secured = [secured(peer), secured(key)];
-        for (one, other, ends) in [(peer, key, secured), (key, peer, [secured[1], secured[0]])] {
+        let connections = &self.connections;
+        let has_tls = |key| connections.get(key).is_some_and(Connection::is_secured);
+        let joined = [peer, key].map(|key| (key, has_tls(key)));
+        let ends = self.thread.pairs.join(joined);
+        for (one, end) in [peer, key].into_iter().zip(ends) {
             let Some(mut event) = self.event(one) else {
                 continue;
             };
             let now_ns = event.thread.now_ns();
-            let most = match ends {
-                [true, _] => StreamsBy::Pieces,
-                [false, true] => StreamsBy::Buffers,
-                [false, false] => StreamsBy::Pipes,
-            };
-            event.connection.splice(other, most, now_ns);
+            event.connection.splice(end, now_ns);
             event.thread.common.admission.long_lived.add(one.index);
             // From now on the peer's room is asked for before each receive.
             if event.connection.receive() == Receive::Many {
@@ -172,36 +161,26 @@ impl<D: Driver> Network<D> {
 
     /// A piece has arrived.
     fn spliced_arrived(&mut self, key: Key, piece: Piece) {
-        let whole = piece.len() >= self.thread.bulk.page_bytes();
+        let is_full = piece.len() >= self.thread.bulk.page_bytes();
         let Some(mut event) = self.event(key) else {
             return self.thread.driver.recycle(piece);
         };
-        let connection = &mut *event.connection;
-        connection.note_received();
-        if !connection.may_be_offered() {
-            return event.drop_unwanted(piece);
-        }
-        if connection.passes_in_turn() {
-            return self.pass_in_turn(key, piece);
-        }
-        connection.note_stream(whole);
-        if self.pass_piece(key, piece, 0)
-            && let Some(peer) = self.peer_of(key)
-        {
-            self.on(peer, |_| {});
-        }
-    }
-
-    /// The same for a piece that comes after others, which wait for memory or for the end of the
-    /// turn, or that is records.
-    fn pass_in_turn(&mut self, key: Key, piece: Piece) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return self.thread.driver.recycle(piece);
-        };
-        let is_next = !connection.holds_pieces();
-        connection.hold(piece);
-        if is_next {
-            self.pass_held(key);
+        event.connection.note_received();
+        match Arrival::at(event.connection.as_receiver()) {
+            Arrival::Drop => event.drop_unwanted(piece),
+            Arrival::Hold => event.connection.hold(piece),
+            Arrival::HoldAndPass => {
+                event.connection.hold(piece);
+                self.pass_held(key);
+            }
+            Arrival::Pass => {
+                event.note_full(is_full);
+                if self.pass_piece(key, piece, 0)
+                    && let Some(peer) = self.peer_of(key)
+                {
+                    self.on(peer, |_| {});
+                }
+            }
         }
     }
 
@@ -237,7 +216,7 @@ impl<D: Driver> Network<D> {
             event.connection.end_told();
             if event.connection.is_cut_off() {
                 event.cut_off();
-                return self.sever(key);
+                return self.on(key, |_| {});
             }
         }
         if let Some(peer) = self.peer_of(key) {
@@ -274,15 +253,14 @@ impl<D: Driver> Network<D> {
     /// A receive into a buffer is back, with what was there.
     fn pass_received(&mut self, key: Key, buffer: Buffer) {
         let bytes = buffer.filled().len();
-        let streams = bytes >= self.thread.bulk.page_bytes();
-        let Some(connection) = self.connections.get_mut(key) else {
+        let is_full = bytes >= self.thread.bulk.page_bytes();
+        let Some(mut event) = self.event(key) else {
             return;
         };
-        let Some(peer) = connection.peer() else {
-            return;
-        };
-        connection.note_stream(streams);
-        if bytes > 0 {
+        event.note_full(is_full);
+        if bytes > 0
+            && let Some(peer) = self.peer_of(key)
+        {
             self.pass_buffer(key, buffer);
             self.on(peer, |_| {});
         }
@@ -297,7 +275,10 @@ impl<D: Driver> Network<D> {
         };
         match event.unseal(piece, from) {
             _ if event.connection.is_refused() => {
-                self.sever(key);
+                // Before its last words are sealed, which leave nothing to tell this end from one
+                // that closes.
+                self.unsplice(key, Closing::Abort);
+                self.on(key, |_| {});
                 false
             }
             Unsealed::Nothing => true,
@@ -314,22 +295,13 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Ends a pair one of whose streams was cut off: the other end is to see that it is not whole.
-    fn sever(&mut self, key: Key) {
-        if let Some(peer) = self.peer_of(key) {
-            self.unsplice(key, peer, Closing::Abort);
-        }
-        self.on(key, |_| {});
-    }
-
     /// Copies a piece to the peer's output. False: no memory; it is held until there is some.
     fn pass_piece(&mut self, key: Key, piece: Piece, from: u32) -> bool {
-        let thread = &mut self.thread;
-        let connection = self.connections.get(key);
-        let Some(peer) = connection.and_then(Connection::peer) else {
-            thread.driver.recycle(piece);
+        let Some(peer) = self.peer_of(key) else {
+            self.thread.driver.recycle(piece);
             return true;
         };
+        let thread = &mut self.thread;
         let bytes = &thread.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
         let common = &thread.common;
@@ -349,8 +321,6 @@ impl<D: Driver> Network<D> {
         written
     }
 
-    /// Passes a buffer on: as a copy if it holds less than half of [`SPLICE_FILL_BYTES`] and there
-    /// is memory for one, else as it is.
     fn pass_buffer(&mut self, key: Key, buffer: Buffer) {
         let Some(peer) = self.peer_of(key) else {
             return;
@@ -360,9 +330,9 @@ impl<D: Driver> Network<D> {
         let count = buffer.filled().len();
         if let Some(to) = self.connections.get_mut(peer) {
             let output = to.output_mut();
-            let is_short = count < SPLICE_FILL_BYTES / 2;
-            if !is_short || output.write(pool, buffer.filled()).is_err() {
-                output.push(whole(buffer));
+            match Passing::of(count) {
+                Passing::Copy if output.write(pool, buffer.filled()).is_ok() => {}
+                Passing::Copy | Passing::AsItIs => output.push(whole(buffer)),
             }
         }
         self.counters(key).spliced_bytes_copied.add(count as u64);
@@ -386,18 +356,22 @@ impl<D: Driver> Network<D> {
     }
 
     pub(super) fn is_spliced(&self, key: Key) -> bool {
-        self.peer_of(key).is_some()
+        self.connections
+            .get(key)
+            .is_some_and(Connection::is_spliced)
     }
 
+    /// The other end of a connection's pair.
     fn peer_of(&self, key: Key) -> Option<Key> {
-        self.connections.get(key)?.peer()
+        let end = self.connections.get(key)?.pair()?;
+        Some(self.thread.pairs.other(end))
     }
 
     /// True while the peer takes more; true for a connection that has none any more.
     fn peer_has_room(&self, key: Key) -> bool {
         self.peer_of(key)
             .and_then(|peer| self.connections.get(peer))
-            .is_none_or(|peer| peer.output().queued_bytes() < SPLICE_BYTES_MAX)
+            .is_none_or(|peer| has_room(peer.output().queued_bytes()))
     }
 
     /// The end of an event of a spliced connection, as `reconcile` is of any other.
@@ -406,7 +380,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         match event.connection.take_becoming() {
-            Some(Becomes::Spliced(_)) => self.refuse_splice(key),
+            Some(Becomes::Spliced(_)) => self.refuse_splice(key, Unfit::Spliced),
             // Another one was spliced to it meanwhile.
             Some(
                 Becomes::Successors(_)
@@ -446,20 +420,32 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Arms a single receive: its peer's room is asked for before each.
+    /// Takes the next bytes, or arms a single receive for them: the peer's room is asked for before
+    /// each.
     pub(super) fn arm_spliced(&mut self, key: Key) {
-        if self.splice_from(key) && !self.peer_has_room(key) {
+        let Some(connection) = self.connections.get(key) else {
+            return;
+        };
+        let end = connection.pair();
+        let take = end.map_or(Take::Page, |end| self.thread.pairs.take(end));
+        if let (Take::Pipe, Some(end)) = (take, end)
+            && self.splice_from(key, end)
+            && !self.peer_has_room(key)
+        {
             // What is sent makes room, and is followed by an event of this end.
             return;
         }
+        // It may have moved all that there was.
+        let take = end.map_or(Take::Page, |end| self.thread.pairs.take(end));
         let Some(mut event) = self.event(key) else {
             return;
         };
-        let streams = event.connection.streams();
         let common = &event.thread.common;
         let pool = common.shared.memory.pools.handle(common.number, key.index);
-        // A buffer of its own, for a connection that streams.
-        let buffer = streams.then(|| pool.take(SPLICE_FILL_BYTES)).flatten();
+        let buffer = match take {
+            Take::Page => None,
+            Take::Buffer | Take::Pipe => pool.take(SPLICE_FILL_BYTES),
+        };
         let user_data = event.begin_receive(Receive::Once);
         let (socket, driver) = (event.connection.socket(), &mut event.thread.driver);
         match buffer {
@@ -470,14 +456,11 @@ impl<D: Driver> Network<D> {
 
     /// Moves what a stream has brought to the peer's output, which is then being sent. False: it is
     /// to be received.
-    fn splice_from(&mut self, key: Key) -> bool {
-        let Some(connection) = self.connections.get_mut(key) else {
+    fn splice_from(&mut self, key: Key, end: PairEnd) -> bool {
+        let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let socket = connection.socket();
-        let Some(peer) = connection.peer().filter(|_| connection.streams_by_pipes()) else {
-            return false;
-        };
+        let (socket, peer) = (connection.socket(), self.thread.pairs.other(end));
         let bounds = SPLICE_PULL_BYTES_MIN..=SPLICE_PULL_BYTES_MAX;
         let Some(piped) = self
             .thread
@@ -488,7 +471,7 @@ impl<D: Driver> Network<D> {
         };
         let count = piped.len();
         // All that there was has been moved: what comes next is waited for.
-        connection.note_stream(count == SPLICE_PULL_BYTES_MAX);
+        self.thread.pairs.note(end, count == SPLICE_PULL_BYTES_MAX);
         self.counters(key).spliced_bytes_moved.add(count as u64);
         self.passed(key, peer, count);
         if let Some(mut event) = self.event(peer) {
@@ -505,26 +488,25 @@ impl<D: Driver> Network<D> {
         let Some(peer) = self.peer_of(key) else {
             return;
         };
-        let connection = self.connections.get(peer);
-        let peer_ended = connection.is_none_or(Connection::end_is_told);
-        let Some(mut event) = self.event(key) else {
-            return;
-        };
-        let connection = &mut *event.connection;
-        let (closing, ended) = (connection.closing(), connection.end_is_told());
-        if connection.is_closing() {
-            let same = if closing == Closing::Abort {
-                Closing::Abort
-            } else {
-                Closing::AfterOutput
-            };
-            self.unsplice(key, peer, same);
-        } else if peer_ended && ended {
-            connection.close(Closing::AfterOutput);
-            self.unsplice(key, peer, Closing::AfterOutput);
-        } else if peer_ended && connection.may_finish() {
-            // At the end of the turn: the peer may be over by then, and a close sends the FIN, too.
-            event.wait(Wait::Fin);
+        let [this, other] = [key, peer].map(|key| {
+            let connection = self.connections.get(key);
+            connection.map_or(Standing::GONE, Connection::standing)
+        });
+        match Ending::of(this, other) {
+            Ending::Continue => {}
+            Ending::Finish => {
+                if let Some(mut event) = self.event(key) {
+                    event.wait(Wait::Fin);
+                }
+            }
+            Ending::Part(Close::AfterOutput) => self.unsplice(key, Closing::AfterOutput),
+            Ending::Part(Close::Reset) => self.unsplice(key, Closing::Abort),
+            Ending::Both => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.close(Closing::AfterOutput);
+                }
+                self.unsplice(key, Closing::AfterOutput);
+            }
         }
     }
 
@@ -540,7 +522,7 @@ impl<D: Driver> Network<D> {
             let connection = event.connection;
             // Unspliced meanwhile it is being closed; and if its protocol wrote something since,
             // the FIN follows the last byte of that.
-            let is_due = connection.peer().is_some() && connection.may_finish();
+            let is_due = connection.is_spliced() && connection.may_finish();
             if is_due && connection.owes_last_words() {
                 // They are sent by the event, and FIN is due when they are.
                 self.on(key, |_| {});
@@ -550,17 +532,31 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Takes both peers; the other end ends as `closing` says.
-    fn unsplice(&mut self, key: Key, peer: Key, closing: Closing) {
-        self.counters(key).unspliced.add(1);
-        if let Some(mut event) = self.event(key) {
-            event.connection.unsplice();
-            // With TLS an end has words of its own, which go before the socket is closed.
-            event.reconcile_output();
-        }
+    /// A pair is over; the other end closes as `closing` says.
+    fn unsplice(&mut self, key: Key, closing: Closing) {
+        let Some(mut event) = self.event(key) else {
+            return;
+        };
+        let Some(end) = event.connection.unsplice() else {
+            return;
+        };
+        let peer = event.thread.pairs.part(end);
+        event.counters().unspliced.add(1);
+        // With TLS an end has words of its own, which go before the socket is closed.
+        event.reconcile_output();
+        // J1: the other is no end from now on, either.
         self.on(peer, |event| {
             event.connection.unsplice();
             event.connection.close(closing);
         });
+    }
+}
+
+impl<D: Driver> Event<'_, D> {
+    /// Notes whether the last receive of an end of a pair was full.
+    fn note_full(&mut self, is_full: bool) {
+        if let Some(end) = self.connection.pair() {
+            self.thread.pairs.note(end, is_full);
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::connection::Connection;
 use crate::io::Io;
 use crate::listener::DynProtocol;
 use crate::memory::account::Account;
+use crate::pairs::Pairs;
 use crate::protocol;
 use crate::regions::Entered;
 use crate::statistics::Counters;
@@ -55,6 +56,7 @@ pub(super) struct Thread<D: Driver> {
     pub(super) timers: Timers,
     /// For what is moved from one stream to another, or to a file.
     pub(super) pipes: Pipes,
+    pub(super) pairs: Pairs,
     pub(super) waits: Waits,
     pub(super) memory: Account,
     pub(super) cipher_cache: CipherCache,
