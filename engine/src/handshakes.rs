@@ -31,9 +31,9 @@ use rustls::ServerConfig;
 use crate::context::{Context, Job};
 use crate::hand_over::Becomes;
 use crate::io::Io;
-use crate::listener::{DynProtocol, ErasedListener};
 use crate::options::{ListenerOptions, TlsVersion};
 use crate::phase::{Phase, Stall};
+use crate::protocol::erased::{DynProtocol, ErasedListener};
 use crate::protocol::{Event, Protocol, Received};
 use crate::scope::WorkerScope;
 use crate::tls::{

@@ -222,7 +222,6 @@ mod io;
 mod lifecycle;
 mod listen;
 mod listen_datagrams;
-mod listener;
 mod listener_limits;
 mod lists;
 mod mailbox;

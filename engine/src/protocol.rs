@@ -60,8 +60,9 @@
 //!   after the reason is over that it gave in [`Received::Blocked`].
 //!
 //! Not here: framing ([`Framed`](crate::framing::Framed)), TLS, datagrams, and how a protocol is
-//! called without its types (`listener.rs`).
+//! called without its types (`protocol/erased.rs`).
 
+pub(crate) mod erased;
 mod event;
 
 use crate::access_log::LogEnd;

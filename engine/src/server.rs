@@ -18,10 +18,10 @@ use crate::behind_proxy::Balancers;
 use crate::datagrams::DatagramService;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener::ErasedListener;
 use crate::listener_limits::ListenerLimits;
 use crate::network_threads::NetworkThreads;
 use crate::options::ListenerOptions;
+use crate::protocol::erased::ErasedListener;
 use crate::protocol::{Protocol, options_of};
 use crate::running::Running;
 #[cfg(feature = "tls")]

@@ -23,7 +23,6 @@ use crate::limits::{
 };
 use crate::listen::open_all;
 use crate::listen_datagrams::open_datagrams;
-use crate::listener::{DynProtocol, regions_of};
 use crate::listener_limits::ListenerLimits;
 use crate::memory::pools::Pools;
 use crate::network::{
@@ -31,6 +30,7 @@ use crate::network::{
 };
 use crate::network_threads::processors;
 use crate::open_driver::OpenDriver;
+use crate::protocol::erased::{DynProtocol, regions_of};
 use crate::running::{Bound, Handle, Running};
 use crate::scaler::Scaler;
 use crate::settings::{DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};

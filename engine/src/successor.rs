@@ -26,7 +26,7 @@ use flatpath_structures::slots::Key;
 use crate::discard::discard;
 use crate::free_list::Trimmed;
 use crate::hand_over::HandOver;
-use crate::listener::{DynProtocol, ErasedListener};
+use crate::protocol::erased::{DynProtocol, ErasedListener};
 use crate::protocol::{Protocol, options_of};
 
 /// A protocol that takes over connections which another protocol has accepted. Make it once and

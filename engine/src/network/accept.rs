@@ -22,8 +22,8 @@ use crate::admission::long_lived::Need;
 use crate::connection::Connection;
 use crate::lifecycle::ServerState;
 use crate::limits::{BACKLOG, TURN_ACCEPTS_MAX};
-use crate::listener::DynProtocol;
 use crate::protocol;
+use crate::protocol::erased::DynProtocol;
 
 use super::admission::resting;
 use super::thread::Network;

@@ -6,8 +6,8 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::listener::DynProtocol;
 use crate::output::Width;
+use crate::protocol::erased::DynProtocol;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Network};

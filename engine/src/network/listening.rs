@@ -10,10 +10,10 @@ use crate::admission::arrivals::Arrivals;
 use crate::behind_proxy::Balancers;
 use crate::connection::shortest_ns;
 use crate::limits::Limits;
-use crate::listener::DynProtocol;
 use crate::listener_limits::ListenerLimits;
 use crate::memory::pages::PageKind;
 use crate::options::Spread;
+use crate::protocol::erased::DynProtocol;
 use crate::worker::Shared;
 
 /// A socket that a network thread accepts from.

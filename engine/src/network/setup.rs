@@ -13,10 +13,10 @@ use crate::common::{Common, Entrance};
 use crate::episode::Refusals;
 use crate::lifecycle::ServerState;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX};
-use crate::listener::{DynProtocol, ErasedListener};
 use crate::memory::account::Account;
 use crate::pairs::Pairs;
 use crate::prompt::Tries;
+use crate::protocol::erased::{DynProtocol, ErasedListener};
 use crate::settings::Preamble;
 #[cfg(feature = "tls")]
 use crate::settings::TlsBegins;

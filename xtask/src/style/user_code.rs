@@ -60,9 +60,9 @@ const DROPPING: &[&[&str]] = &[
 
 /// Calls of a program's code, by the file that they stand in.
 const CALLS: &[(&str, &[&str])] = &[
-    ("engine/src/listener.rs", &["protocol", "."]),
-    ("engine/src/listener.rs", &["options_of", "("]),
-    ("engine/src/listener.rs", &["ThreadState", ":", ":", "new"]),
+    ("engine/src/protocol/erased.rs", &["protocol", "."]),
+    ("engine/src/protocol/erased.rs", &["options_of", "("]),
+    ("engine/src/protocol/erased.rs", &["ThreadState", ":", ":", "new"]),
     ("engine/src/access_log.rs", &["output", ".", "write"]),
     ("engine/src/access_log.rs", &["sink", ".", "dropped"]),
     ("engine/src/access_log.rs", &["sink", ".", "open"]),
@@ -392,12 +392,12 @@ impl Socket {
         let contained = "fn flush(&mut self) { contain(|| output.write(&mut self.lines)); }";
         assert_eq!(lines(log, contained), [0; 0]);
         let name = "fn name(&self) -> &'static str { self.protocol.name() }";
-        assert_eq!(lines("engine/src/listener.rs", name), [1]);
+        assert_eq!(lines("engine/src/protocol/erased.rs", name), [1]);
         let with = "fn a(&mut self) { self.with(io, |protocol, c| { protocol.connected(c); }); }";
-        assert_eq!(lines("engine/src/listener.rs", with), [0; 0]);
+        assert_eq!(lines("engine/src/protocol/erased.rs", with), [0; 0]);
         let watch = "fn call(&self) { (watched.signalled)(count); }";
         assert_eq!(lines("engine/src/network/watch.rs", watch), [1]);
         let marked = "fn new() {\n// CONTAINED: by the start\nprotocol.options(); }";
-        assert_eq!(lines("engine/src/listener.rs", marked), [0; 0]);
+        assert_eq!(lines("engine/src/protocol/erased.rs", marked), [0; 0]);
     }
 }
