@@ -88,7 +88,7 @@ pub(crate) struct Connection {
     /// As for receives.
     send_operation: u8,
     output: Output,
-    notifies_drained: bool,
+    notifies_output_low: bool,
     /// Output at which that, and a stall for output, is over: this power of two, or 0 for none.
     low_power: u8,
 
@@ -134,7 +134,7 @@ impl Connection {
             writing: Writing::Idle,
             send_operation: 0,
             output: Output::default(),
-            notifies_drained: false,
+            notifies_output_low: false,
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
             marks: Marks::default(),
@@ -342,7 +342,7 @@ impl Connection {
         self.closing = Closing::No;
         self.take_becoming();
         self.jobs_out = 0;
-        self.notifies_drained = false;
+        self.notifies_output_low = false;
         self.low_power = OUTPUT_LOW_POWER;
         self.take_stall();
         self.stall_is_over();
@@ -355,7 +355,7 @@ impl Connection {
     /// True when a call of the protocol has left a wish beside output, or an earlier one waits.
     #[inline]
     pub(crate) fn has_wishes(&self) -> bool {
-        self.stalled().is_some() || self.notifies_drained || self.closing != Closing::No
+        self.stalled().is_some() || self.notifies_output_low || self.closing != Closing::No
     }
 }
 

@@ -455,14 +455,14 @@ impl Io<'_> {
 
     /// Asks for one [`Event::OutputLow`](crate::Event::OutputLow) when output has fallen
     /// to the low-water mark; at once, after this call, when it is there already.
-    pub fn notify_drained(&mut self) {
-        self.notify_drained_below(OUTPUT_BYTES_LOW);
+    pub fn notify_output_low(&mut self) {
+        self.notify_output_below(OUTPUT_BYTES_LOW);
     }
 
     /// The same for another mark, a power of two, or 0 for all of it. A stall for output ends
     /// there, too.
-    pub(crate) fn notify_drained_below(&mut self, bytes: usize) {
-        self.connection.notify_drained_below(bytes);
+    pub(crate) fn notify_output_below(&mut self, bytes: usize) {
+        self.connection.notify_output_below(bytes);
     }
 
     /// True when more of a stream should wait, of which `bytes_max` may be in the output.
@@ -473,13 +473,13 @@ impl Io<'_> {
 
     /// The same for a stream whose bytes are kept elsewhere until they are in the output: while
     /// memory runs short a fair part is enough. Where it is full, the protocol is called when the
-    /// output has drained.
+    /// output has fallen to a mark.
     #[doc(hidden)]
     pub fn common_is_full(&mut self, bytes_max: usize) -> bool {
         let bytes_max = bytes_max.min(self.common.shared.memory.pools.fair_bytes().max(1));
         let is_full = self.outgoing_is_full(bytes_max);
         if is_full {
-            self.notify_drained_below(low_mark(bytes_max));
+            self.notify_output_below(low_mark(bytes_max));
         }
         is_full
     }

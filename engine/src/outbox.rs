@@ -23,7 +23,7 @@
 //!   gets its short messages when memory is used up, too. Where there is no memory the outbox is
 //!   full. Under pressure a connection gets its fair part (`Pools::fair_bytes`), or one piece.
 //! - O4: a receiver that found nothing is called for the piece or the end that comes next; one that
-//!   left something is called by its output (`Io::notify_drained_below`) or waits for memory.
+//!   left something is called by its output (`Io::notify_output_below`) or waits for memory.
 //! - O5: a sender that found the outbox full is notified: when it is half empty and the piece can
 //!   be charged. Until then the receiver looks again, as its output drains, or in the order of all
 //!   that waits for memory.
@@ -94,7 +94,7 @@ pub enum Flushed {
     All,
     /// The same, and the sender has ended: nothing comes after it.
     Ended,
-    /// As much is in the output as may. The protocol is called when it has drained.
+    /// As much is in the output as may. The protocol is called when less is.
     Full,
     /// There is no memory for the next piece, in the queue or with its sender: stall with
     /// [`Stall::Memory`](crate::Stall::Memory), and flush again.
@@ -535,7 +535,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
             }
         }
         if flushed == Flushed::Full || written_bytes > self.low_bytes() {
-            io.notify_drained_below(self.low_bytes());
+            io.notify_output_below(self.low_bytes());
         }
         if state.was_full && (flushed != Flushed::Stopped || output == Output::Elsewhere) {
             if state.has_room(self.bytes_max) {
@@ -548,7 +548,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
                 }
             } else if written_bytes <= self.low_bytes() {
                 // It is memory that misses: some comes back as the client reads.
-                io.notify_drained_below(0);
+                io.notify_output_below(0);
             }
         }
         drop(surplus);

@@ -123,19 +123,19 @@ impl Connection {
     /// Asks for one call of the protocol when output has fallen to a mark, a power of two or 0. A
     /// stall for output ends there, too.
     #[inline]
-    pub(crate) fn notify_drained_below(&mut self, bytes: usize) {
+    pub(crate) fn notify_output_below(&mut self, bytes: usize) {
         debug_assert!(bytes == 0 || bytes.is_power_of_two(), "an exact mark");
-        self.notifies_drained = true;
+        self.notifies_output_low = true;
         self.low_power = bytes.checked_ilog2().unwrap_or(0) as u8;
     }
 
-    pub(crate) fn notifies_drained(&self) -> bool {
-        self.notifies_drained
+    pub(crate) fn notifies_output_low(&self) -> bool {
+        self.notifies_output_low
     }
 
-    /// The protocol is called for output that has drained.
-    pub(crate) fn drained(&mut self) {
-        self.notifies_drained = false;
+    /// The protocol is called for output that has fallen to the mark.
+    pub(crate) fn output_low_reported(&mut self) {
+        self.notifies_output_low = false;
     }
 
     /// Output at which a writer that waits for that continues, in bytes.
@@ -225,11 +225,11 @@ mod tests {
     fn a_writer_continues_at_the_mark_that_it_asked_for() {
         let mut connection = connection(0);
         assert_eq!(connection.output_bytes_low(), OUTPUT_BYTES_LOW);
-        connection.notify_drained_below(4096);
+        connection.notify_output_below(4096);
         assert!(connection.has_wishes());
-        connection.drained();
+        connection.output_low_reported();
         assert_eq!(connection.output_bytes_low(), 4096);
-        connection.notify_drained_below(0);
+        connection.notify_output_below(0);
         assert_eq!(connection.output_bytes_low(), 0);
         write(&mut connection);
         assert!(!connection.output_is_low());

@@ -227,7 +227,7 @@ impl<D: Driver> Event<'_, D> {
             self.release_unwanted();
         }
         // Resume a blocked writer before offering more input, so replies stay in order.
-        if self.connection.notifies_drained() && self.call_drained() {
+        if self.connection.notifies_output_low() && self.report_output_low() {
             return true;
         }
         match self.connection.stalled() {
@@ -262,7 +262,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    fn call_drained(&mut self) -> bool {
+    fn report_output_low(&mut self) -> bool {
         let connection = &mut *self.connection;
         // While memory runs short more is made only when less is queued: what is on its way out to
         // slow readers would take all of it otherwise.
@@ -277,7 +277,7 @@ impl<D: Driver> Event<'_, D> {
         let due = connection.closing() != Closing::Abort
             && connection.output().queued_bytes() <= low_bytes;
         if due {
-            connection.drained();
+            connection.output_low_reported();
             self.report(protocol::Event::OutputLow);
         }
         due

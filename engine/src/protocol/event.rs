@@ -29,7 +29,7 @@ pub enum Event<'a> {
     /// connection stays open for output until the protocol closes it. By default:
     /// [`Io::close_after_output`].
     InputEnded(&'a [u8]),
-    /// Output has fallen to the low-water mark; comes once after each [`Io::notify_drained`]. By
+    /// Output has fallen to the low-water mark; comes once after each [`Io::notify_output_low`]. By
     /// default: nothing.
     OutputLow,
     /// The deadline of this phase has passed. [`Io::restart_phase`] with the same phase gives it

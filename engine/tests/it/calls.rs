@@ -75,7 +75,7 @@ impl Protocol for Silent {
     fn received(&self, context: &mut Context<'_, Self>, _: &[u8]) -> Received {
         *self.0.lock() = Some(context.handle());
         context.write_static(b"heard\n");
-        context.notify_drained();
+        context.notify_output_low();
         context.restart_phase(Phase::Idle);
         Received::Consumed
     }

@@ -69,7 +69,7 @@ impl Hoard {
             context.write_buffer(chunk);
             self.chunks.fetch_add(1, Ordering::Relaxed);
         }
-        context.notify_drained();
+        context.notify_output_low();
     }
 
     fn obey(&self, line: &str, context: &mut Context<'_, Self>) {

@@ -61,7 +61,7 @@ impl Lines {
             context.session.owed -= count;
         }
         if context.session.owed > 0 {
-            context.notify_drained();
+            context.notify_output_low();
         } else {
             context.phase(Phase::Idle);
             context.write(b"\n").expect("room for a line end");

@@ -62,7 +62,10 @@ const DROPPING: &[&[&str]] = &[
 const CALLS: &[(&str, &[&str])] = &[
     ("engine/src/protocol/erased.rs", &["protocol", "."]),
     ("engine/src/protocol/erased.rs", &["options_of", "("]),
-    ("engine/src/protocol/erased.rs", &["ThreadState", ":", ":", "new"]),
+    (
+        "engine/src/protocol/erased.rs",
+        &["ThreadState", ":", ":", "new"],
+    ),
     ("engine/src/access_log.rs", &["output", ".", "write"]),
     ("engine/src/access_log.rs", &["sink", ".", "dropped"]),
     ("engine/src/access_log.rs", &["sink", ".", "open"]),

@@ -384,7 +384,7 @@ impl Log<'_, '_> {
         };
         record.end = Some(output_bytes);
         if self.io.queued_bytes() > UNSENT_BYTES_MAX {
-            return self.io.notify_drained();
+            return self.io.notify_output_low();
         }
         self.write_done();
     }

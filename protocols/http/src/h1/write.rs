@@ -357,7 +357,7 @@ pub(crate) fn send_job<S: Service>(
     job.reply = Some(reply);
     if has_chunk {
         connection.session.due = Due::Stream(job);
-        connection.notify_drained();
+        connection.notify_output_low();
     } else {
         // The worker found no buffer for a chunk.
         let wanted = if is_long {

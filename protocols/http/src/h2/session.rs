@@ -327,7 +327,7 @@ impl<S: Service> Session<S> {
             return stall;
         }
         if connection.output_is_full() {
-            connection.notify_drained();
+            connection.notify_output_low();
             self.moves_all = true;
             stall = stall.or(Some(Stall::Output));
         }
