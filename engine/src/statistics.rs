@@ -191,7 +191,7 @@ statistics! {
         stalls_refused,
         /// Times a connection brought so much while others waited that it was received from one
         /// buffer at a time.
-        crowding,
+        bulk_flows,
         /// Pairs of connections that were spliced.
         spliced_pairs,
         /// Splices refused because the other end was gone or spliced already.

@@ -157,12 +157,12 @@ mod tests {
     fn charges_count_as_in_use_for_pressure_and_fair_parts() {
         let (pool, _) = pool(1 << 20);
         let charge = PoolHandle::new(&pool, 1).charge(3 << 18);
-        assert!(!pool.weigh(false));
+        assert!(!pool.note_use(false));
         assert_eq!(pool.fair_bytes(), 0, "three quarters are in use");
         let more = PoolHandle::new(&pool, 1).charge(64);
-        assert!(pool.weigh(false) && pool.is_pressed());
+        assert!(pool.note_use(false) && pool.is_short());
         drop((charge, more));
-        assert!(!pool.weigh(false));
+        assert!(!pool.note_use(false));
         assert_eq!(pool.fair_bytes(), usize::MAX);
     }
 

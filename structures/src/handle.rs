@@ -140,10 +140,11 @@ impl<'a> PoolHandle<'a> {
         taken
     }
 
-    /// Whether memory runs short, so that large takers had better take less; see [`Pool::weigh`].
+    /// Whether memory runs short, so that large takers had better take less; see
+    /// [`Pool::note_use`].
     #[inline]
-    pub fn is_pressed(&self) -> bool {
-        self.pool.is_pressed()
+    pub fn is_short(&self) -> bool {
+        self.pool.is_short()
     }
 
     /// The most that one of many users should hold, in bytes; see [`Pool::fair_bytes`]. A light one
@@ -226,7 +227,7 @@ mod tests {
         let heavy = PoolHandle::new(&main, 0);
         let fair = || (heavy.fair_bytes(), heavy.for_light_user().fair_bytes());
         assert_eq!(fair(), (usize::MAX, usize::MAX));
-        main.weigh(true);
+        main.note_use(true);
         assert_eq!(fair(), (0, 1024));
     }
 
@@ -242,14 +243,14 @@ mod tests {
         let mut fair = Vec::new();
         for in_use in [4, 5, 8, 12] {
             held.extend((held.len()..in_use).map_while(|_| main.take(CLASS)));
-            main.weigh(false);
+            main.note_use(false);
             fair.push(PoolHandle::from(&main).fair_bytes());
         }
         assert_eq!(fair, [usize::MAX, 7 * CLASS / 4096, 4 * CLASS / 4096, 0]);
         drop(held);
-        main.weigh(true);
+        main.note_use(true);
         assert_eq!(main.fair_bytes(), 0, "memory runs short");
-        main.weigh(false);
+        main.note_use(false);
         assert_eq!(main.fair_bytes(), usize::MAX, "idle memory is free");
     }
 
@@ -257,11 +258,11 @@ mod tests {
     fn three_quarters_in_use_are_pressure_and_idle_memory_is_none() {
         let main = pool(1024);
         let held: Vec<Buffer> = (0..4).map_while(|_| main.take(256)).collect();
-        assert!(main.weigh(false) && main.is_pressed());
+        assert!(main.note_use(false) && main.is_short());
         drop(held);
-        assert!(!main.weigh(false) && !main.is_pressed());
+        assert!(!main.note_use(false) && !main.is_short());
         assert!(
-            main.weigh(true) && main.is_pressed(),
+            main.note_use(true) && main.is_short(),
             "as the caller reports"
         );
     }

@@ -107,7 +107,7 @@ struct Users {
     budget: Arc<Budget>,
     degraded: AtomicU64,
     refused: AtomicU64,
-    is_pressed: AtomicBool,
+    is_short: AtomicBool,
     fair_bytes: AtomicUsize,
 }
 
@@ -163,7 +163,7 @@ impl Pool {
             budget,
             degraded: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            is_pressed: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
             fair_bytes: AtomicUsize::new(usize::MAX),
         });
         Pool {
@@ -346,9 +346,9 @@ impl Pool {
     }
 
     /// Notes whether more than three quarters of the budget are in use, or `is_short` for another
-    /// reason, for [`Pool::is_pressed`], and what is free, for [`Pool::fair_bytes`]. One load while
+    /// reason, for [`Pool::is_short`], and what is free, for [`Pool::fair_bytes`]. One load while
     /// less than a quarter is allocated, else O(threads).
-    pub fn weigh(&self, is_short: bool) -> bool {
+    pub fn note_use(&self, is_short: bool) -> bool {
         let bytes_max = self.users.budget.bytes_max();
         let full_bytes = bytes_max / 4 * 3;
         let is_weighed = self.allocated_bytes() > bytes_max / 4;
@@ -363,24 +363,24 @@ impl Pool {
             self.users.fair_bytes.store(fair_bytes, Ordering::Relaxed);
         }
         let is_full = in_use_bytes.is_some_and(|in_use_bytes| in_use_bytes > full_bytes);
-        let is_pressed = is_short || is_full;
+        let is_short = is_short || is_full;
         // A plain load first: the line is read by all and hardly ever changes.
-        if self.is_pressed() != is_pressed {
+        if self.is_short() != is_short {
             // ORDER: Relaxed: a hint, which publishes nothing.
-            self.users.is_pressed.store(is_pressed, Ordering::Relaxed);
+            self.users.is_short.store(is_short, Ordering::Relaxed);
         }
-        is_pressed
+        is_short
     }
 
-    /// Whether the last [`Pool::weigh`] found that users of memory should take less. One load.
+    /// Whether the last [`Pool::note_use`] found that users of memory should take less. One load.
     #[inline]
-    pub fn is_pressed(&self) -> bool {
-        self.users.is_pressed.load(Ordering::Relaxed)
+    pub fn is_short(&self) -> bool {
+        self.users.is_short.load(Ordering::Relaxed)
     }
 
-    /// The most that one of many users should hold, in bytes, by the last [`Pool::weigh`]: a small
-    /// part of what is free beyond a quarter, so that later users find room beside the early ones
-    /// (dynamic thresholds: Choudhury and Hahne, 1998). Without a limit below a quarter of the
+    /// The most that one of many users should hold, in bytes, by the last [`Pool::note_use`]: a
+    /// small part of what is free beyond a quarter, so that later users find room beside the early
+    /// ones (dynamic thresholds: Choudhury and Hahne, 1998). Without a limit below a quarter of the
     /// budget; nothing from three quarters on, or when memory runs short. One load.
     #[inline]
     pub fn fair_bytes(&self) -> usize {

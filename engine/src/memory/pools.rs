@@ -193,9 +193,9 @@ impl Pools {
         self.reserve.available_bytes().saturating_sub(kept_bytes)
     }
 
-    /// Notes whether memory runs short; see [`Pool::weigh`].
+    /// Notes whether memory runs short; see [`Pool::note_use`].
     pub(super) fn note_shortage(&self, is_short: bool) -> bool {
-        self.main.weigh(is_short)
+        self.main.note_use(is_short)
     }
 
     /// Whether so much is in use that it counts who holds it. One load.

@@ -62,7 +62,7 @@ impl<D: Driver> Event<'_, D> {
         let pages = thread.driver.region(0).pages();
         if thread.bulk.begins(bytes, thread.driver.free(0), pages) {
             connection.begin_bulk();
-            self.counters().crowding.add(1);
+            self.counters().bulk_flows.add(1);
         }
     }
 }

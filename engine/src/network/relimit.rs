@@ -32,7 +32,7 @@ impl<D: Driver> Network<D> {
             listener.take_limits(wanted, (&common.limits, threads));
         }
         limit_workers(&common.shared, &common.limits, &self.listeners);
-        common.dispatcher.weigh();
+        common.dispatcher.update_weights();
         if common.server_state >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }

@@ -91,12 +91,12 @@ impl Dispatcher {
             is_overdrawn: false,
             queued: 0,
         };
-        dispatcher.weigh();
+        dispatcher.update_weights();
         dispatcher
     }
 
     /// Looks how many workers each listener may have: at first, and when that has changed.
-    pub(crate) fn weigh(&mut self) {
+    pub(crate) fn update_weights(&mut self) {
         let Shared {
             concurrency,
             workers_max,

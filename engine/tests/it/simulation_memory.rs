@@ -183,7 +183,7 @@ fn sim_a_holder_whose_peer_reads_what_its_socket_holds_is_not_ended() {
 }
 
 #[test]
-fn sim_a_holder_that_gives_back_when_it_is_pressed_is_not_ended() {
+fn sim_a_holder_that_gives_back_when_memory_is_short_is_not_ended() {
     let mut site = Site::new(|limits| limits.buffer_bytes_max = 1024 * 1024);
     // All that is not in reserve.
     let lender = site.client("lend 192\n");

@@ -75,7 +75,7 @@ pub(crate) const LIVE_PLACES_MAX: usize = 256;
 pub(crate) const UPLOAD_PIECE_BYTES: usize = 256 * 1024;
 
 /// The same while memory runs short: a buffer of the smallest class.
-pub(crate) const UPLOAD_PRESSED_BYTES: usize = 4 * 1024;
+pub(crate) const UPLOAD_SHORT_BYTES: usize = 4 * 1024;
 
 /// The same in parts: well below the fragments that a connection may hold, so that it continues
 /// receiving while a worker has this many.
@@ -121,7 +121,7 @@ pub(crate) const STREAM_CHUNK_BYTES: usize = 64 * 1024 - 64;
 
 /// The same when a connection had better hold less than that, see
 /// [`flatpath::memory::PoolHandle::fair_bytes`].
-pub(crate) const STREAM_PRESSED_BYTES: usize = 16 * 1024 - 64;
+pub(crate) const STREAM_SHORT_BYTES: usize = 16 * 1024 - 64;
 
 /// The same when it had better hold nothing: as much as the smallest buffer holds, so that a socket
 /// which takes nothing keeps no more.

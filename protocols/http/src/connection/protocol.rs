@@ -130,8 +130,8 @@ impl<S: Service> Protocol for Http<S> {
             Event::Draining => self.draining(connection),
             Event::MemoryShort => {
                 #[cfg(feature = "http2")]
-                crate::h2::pressed(connection);
-                upload::pressed(connection);
+                crate::h2::memory_short(connection);
+                upload::memory_short(connection);
             }
             Event::Abandoned => self.abandoned(connection),
             other => other.by_default(connection),

@@ -41,7 +41,7 @@ use crate::head::fault::Fault;
 use crate::head::{Framing, Head};
 use crate::limits::{
     REPLY_BUFFER_BYTES, UPLOAD_COPY_BYTES_MAX, UPLOAD_LARGE_BYTES, UPLOAD_PIECE_BYTES,
-    UPLOAD_PIECE_PARTS, UPLOAD_PIPE_BYTES_MAX, UPLOAD_PIPE_BYTES_MIN, UPLOAD_PRESSED_BYTES,
+    UPLOAD_PIECE_PARTS, UPLOAD_PIPE_BYTES_MAX, UPLOAD_PIPE_BYTES_MIN, UPLOAD_SHORT_BYTES,
     UPLOAD_STREAM_BYTES, UPLOAD_WAITING_BYTES_MAX,
 };
 use crate::service::terms::JobTerms;
@@ -382,14 +382,14 @@ pub(crate) fn is_enough<S: Service>(
     let enough_bytes = match when {
         When::Last => return true,
         When::Short => 1,
-        When::Enough if connection.pool().is_pressed() => UPLOAD_PRESSED_BYTES,
+        When::Enough if connection.pool().is_short() => UPLOAD_SHORT_BYTES,
         When::Enough => UPLOAD_PIECE_BYTES,
     };
     piece.len() >= enough_bytes || piece.parts_count() >= UPLOAD_PIECE_PARTS
 }
 
 /// Memory is short: what has gathered of an upload goes to a worker now.
-pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
+pub(crate) fn memory_short<S: Service>(connection: &mut Connection<'_, S>) {
     if !connection.session.is_uploading() {
         return;
     }

@@ -161,9 +161,9 @@ pub(crate) fn draining<S: Service>(connection: &mut Connection<'_, S>) {
 }
 
 /// Memory is short.
-pub(crate) fn pressed<S: Service>(connection: &mut Connection<'_, S>) {
+pub(crate) fn memory_short<S: Service>(connection: &mut Connection<'_, S>) {
     with(connection, |connection, session| {
-        session.pressed(connection);
+        session.memory_short(connection);
     });
 }
 

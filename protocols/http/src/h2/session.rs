@@ -475,7 +475,7 @@ impl<S: Service> Session<S> {
     }
 
     /// Memory is short: what has gathered of uploads goes to workers now.
-    pub(super) fn pressed(&mut self, connection: &mut Connection<'_, S>) {
+    pub(super) fn memory_short(&mut self, connection: &mut Connection<'_, S>) {
         let core = &mut self.core;
         let link = &mut Link { connection, core };
         for stream in self.streams.iter_mut() {

@@ -17,7 +17,7 @@ use flatpath::memory::Buffer;
 
 use crate::extract::request_id::RequestId;
 use crate::head::RequestMeta;
-use crate::limits::STREAM_PRESSED_BYTES;
+use crate::limits::STREAM_SHORT_BYTES;
 use crate::message::Body;
 use crate::respond::encode::ReplyFraming;
 use crate::respond::words::Words;
@@ -197,7 +197,7 @@ impl Outgoing {
 
     /// Whether its body is short as a whole: it may have memory of the reserve.
     pub(crate) fn is_short(&self) -> bool {
-        matches!(self.framing, ReplyFraming::Length(bytes) if bytes <= STREAM_PRESSED_BYTES as u64)
+        matches!(self.framing, ReplyFraming::Length(bytes) if bytes <= STREAM_SHORT_BYTES as u64)
     }
 
     /// Whether workers read its body, which takes as long as its client.

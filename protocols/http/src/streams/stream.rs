@@ -11,7 +11,7 @@ use flatpath::blocking::Entry;
 use flatpath::memory::{Buffer, PoolHandle};
 
 use crate::connection::exchange::{Exchange, State};
-use crate::limits::{STREAM_CHUNK_BYTES, STREAM_PRESSED_BYTES, STREAM_SCARCE_BYTES};
+use crate::limits::{STREAM_CHUNK_BYTES, STREAM_SCARCE_BYTES, STREAM_SHORT_BYTES};
 use crate::message::{Body, Reader};
 use crate::respond::encode::ReplyFraming;
 
@@ -65,7 +65,7 @@ impl Exchange {
         });
         let chunk_bytes_max = match pool.fair_bytes() {
             0 if !is_short => STREAM_SCARCE_BYTES,
-            0..STREAM_PRESSED_BYTES => STREAM_PRESSED_BYTES,
+            0..STREAM_SHORT_BYTES => STREAM_SHORT_BYTES,
             _ => STREAM_CHUNK_BYTES,
         };
         let wanted = left.min(chunk_bytes_max) + CHUNK_OVERHEAD_BYTES;
