@@ -29,6 +29,8 @@
 //! |          |                                            | ended; without one, the next file   |
 //! |          |                                            | is refused                          |
 //!
+//! Where no rule can hold, none is asked.
+//!
 //! Under the first rule each newcomer's address is asked for from half of the places in use on;
 //! those that were there before are asked for little by little ([`Admission::asks_addresses`]).
 //!
@@ -160,12 +162,22 @@ impl Claim {
 
 impl Admission {
     /// What is to be done next for a claim, as full as the thread is now.
-    pub(crate) fn next_step(
-        &mut self,
-        claim: &mut Claim,
-        load: Load,
-        mut rests: impl Rests,
-    ) -> Step {
+    pub(crate) fn next_step(&mut self, claim: &mut Claim, load: Load, rests: impl Rests) -> Step {
+        match self.is_unopposed(claim, load) {
+            true => Step::Done,
+            false => self.by_rules(claim, load, rests),
+        }
+    }
+
+    /// The common case: half of the places are free, so none is short, and neither the listener nor
+    /// the address of the claim has reached a limit. No rule would hold.
+    #[inline]
+    fn is_unopposed(&self, claim: &Claim, load: Load) -> bool {
+        let is_limited = claim.per_address_max > 0 || claim.rule == Rule::Files;
+        !is_limited && !self.is_half_full(load) && self.listener_exceeds(claim.listener).is_none()
+    }
+
+    fn by_rules(&mut self, claim: &mut Claim, load: Load, mut rests: impl Rests) -> Step {
         loop {
             let rule = claim.rule;
             let step = match rule {

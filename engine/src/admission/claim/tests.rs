@@ -262,3 +262,26 @@ fn for_files_what_has_rested_for_long_is_closed_before_the_long_lived() {
         "some in each turn"
     );
 }
+
+/// Whether a claim is asked of no rule is only a matter of cost.
+#[test]
+fn a_claim_that_no_rule_opposes_would_be_met_by_the_rules() {
+    let kinds: [fn(u32, u16, usize) -> Claim; 2] = [Claim::newcomer, Claim::client];
+    let mut unopposed = 0;
+    for (open, max) in (1..12_u32).flat_map(|open| (1..24_usize).map(move |max| (open, max))) {
+        for (per_address_max, listener_max) in [(0, 64), (0, 3), (2, 64)] {
+            for claim in kinds {
+                let mut thread = Thread::new((open, max), &[listener_max], |_| 1);
+                let load = load(thread.open, thread.max, LATE_NS);
+                let mut claim = claim(open - 1, 0, per_address_max);
+                if thread.admission.is_unopposed(&claim, load) {
+                    let rests = thread.resting.rests();
+                    let step = thread.admission.by_rules(&mut claim, load, rests);
+                    assert_eq!(step, Step::Done, "{open} of {max}, {claim:?}");
+                    unopposed += 1;
+                }
+            }
+        }
+    }
+    assert!(unopposed > 100, "{unopposed}");
+}
