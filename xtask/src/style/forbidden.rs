@@ -7,8 +7,8 @@
 //! - `sans-io`: protocol code has no descriptor, no clock and no thread.
 //! - `unsafe`: unsafe code lives in sys, in the driver and in the one file of structures that hands
 //!   out memory. The lint `unsafe_code` is denied everywhere, and only there it may be allowed.
-//! - `decides`: what decides on memory and on places knows numbers, and neither a driver nor the
-//!   network thread.
+//! - `decides`: what decides on memory, on places and on pairs knows numbers, and neither a driver
+//!   nor the network thread.
 //! - `poison`: what becomes of a lock after a panic is decided once, in `Lock`.
 
 use super::Fault;
@@ -95,6 +95,11 @@ const DECIDES_ON_PLACES: Rule = Rule {
     ..DECIDES_ON_MEMORY
 };
 
+const DECIDES_ON_PAIRS: Rule = Rule {
+    below: "engine/src/pairs",
+    ..DECIDES_ON_MEMORY
+};
+
 const IGNORED: Rule = Rule {
     name: "unfinished",
     words: &["#[ignore"],
@@ -116,7 +121,7 @@ const POISON: Rule = Rule {
 const NOTES: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), "XXX"];
 
 pub(super) fn check(source: &Source, faults: &mut Vec<Fault>) {
-    let decides = [DECIDES_ON_MEMORY, DECIDES_ON_PLACES];
+    let decides = [DECIDES_ON_MEMORY, DECIDES_ON_PLACES, DECIDES_ON_PAIRS];
     for rule in [SHIM, SANS_IO, UNSAFE, IGNORED, POISON]
         .into_iter()
         .chain(decides)
@@ -217,6 +222,7 @@ mod tests {
                 [(1, "decides")]
             );
             assert_eq!(rules("engine/src/admission.rs", text), [(1, "decides")]);
+            assert_eq!(rules("engine/src/pairs/ends.rs", text), [(1, "decides")]);
             assert_eq!(rules("engine/src/network/admission.rs", text), []);
         }
         assert_eq!(
