@@ -6,7 +6,9 @@
 //! | file         | what is there                                               |
 //! |--------------|-------------------------------------------------------------|
 //! | state.rs     | the states that it is made of                               |
-//! | reading.rs   | the receive, the reason not to read, input that is kept     |
+//! | inbox.rs     | what has come and was not consumed, as chunks               |
+//! | input.rs     | what of it is next, if any                                  |
+//! | reading.rs   | the receive, the reason not to read                         |
 //! | writing.rs   | the send, the output, our end of the stream                 |
 //! | deadlines.rs | since when each deadline runs, which has passed, and rest   |
 //!
@@ -20,6 +22,8 @@
 //! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
 
 mod deadlines;
+mod inbox;
+mod input;
 mod layer;
 mod lingering;
 #[cfg(test)]
@@ -32,7 +36,6 @@ mod writing;
 use std::net::SocketAddr;
 
 use flatpath_driver::Socket;
-use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
 use crate::access_log::Logged;
@@ -51,7 +54,8 @@ use crate::waits::WaitSet;
 use state::{Clocks, Marks, Rare, Reading, Stream, Writing};
 
 pub(crate) use deadlines::{Overdue, shortest_ns};
-pub(crate) use layer::{Front, Sealed};
+pub(crate) use inbox::{Chunk, Form, Inbox, Joined, Left, Next, Reason, Room, Supply};
+pub(crate) use layer::Sealed;
 pub(crate) use reading::NextReceive;
 pub(crate) use state::{Closing, Receive};
 
@@ -80,9 +84,9 @@ pub(crate) struct Connection {
     /// What the next receive goes to.
     pages: PageKind,
     /// It takes more than its part, and has had so many short receives in a row since: see
-    /// `network/defer.rs`.
+    /// `network/long_input.rs`.
     bulk: Option<u8>,
-    input: Option<Buffer>,
+    inbox: Inbox,
 
     writing: Writing,
     /// As for receives.
@@ -130,7 +134,7 @@ impl Connection {
             receive_operation: 0,
             pages,
             bulk: None,
-            input: None,
+            inbox: Inbox::default(),
             writing: Writing::Idle,
             send_operation: 0,
             output: Output::default(),
@@ -162,10 +166,11 @@ impl Connection {
         self.successor
     }
 
-    /// Whether it has had anything of what few connections have.
+    /// Whether it has had anything of what few connections have, or a page in the hold.
     #[inline]
-    pub(crate) fn has_rare(&self) -> bool {
-        self.rare.is_some()
+    pub(crate) fn has_more(&self) -> bool {
+        // Without a branch: most have neither.
+        self.rare.is_some() | self.inbox.has_held()
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -322,8 +327,8 @@ impl Connection {
     #[inline]
     pub(crate) fn as_receiver(&self) -> Receiver {
         Receiver {
-            is_closing: !self.may_be_offered(),
-            holds_pieces: self.holds_pieces(),
+            is_closing: !self.may_take_input(),
+            holds_pieces: !self.inbox.holds_nothing(),
             has_tls: self.is_secured(),
         }
     }
@@ -331,7 +336,7 @@ impl Connection {
     /// True while another protocol may take the connection over.
     pub(crate) fn may_be_handed_over(&self) -> bool {
         let is_single = self.jobs_out == 0 && !self.is_spliced();
-        is_single && self.may_be_offered() && self.stream != Stream::EndTold
+        is_single && self.may_take_input() && self.stream != Stream::EndTold
     }
 
     /// Another protocol takes the connection over: what the one before it wished for the time after

@@ -410,8 +410,7 @@ impl Io<'_> {
     /// The input that the protocol has left ([`Received::NeedMore`](crate::Received::NeedMore)):
     /// the beginning of a message, when its time is up. Empty while it is offered.
     pub fn left_input(&self) -> &[u8] {
-        let input = self.connection.input();
-        input.map_or(&[], |input| input.filled())
+        self.connection.inbox().remainder()
     }
 
     /// Fragments that this connection's users hold now.

@@ -208,13 +208,13 @@ pub(crate) const AT_ONCE_PART: usize = 16;
 /// the end of the turn, and not be bulk.
 pub(crate) const BULK_PART: usize = 4;
 
-/// From the beginning of a turn, input that takes long is offered for this time, in nanoseconds;
+/// From the beginning of a turn, input that takes long is read for this time, in nanoseconds;
 /// the rest waits for the next turn. A page of the shortest requests takes as long.
-pub(crate) const TURN_DEFERRED_NS: u64 = 500_000;
+pub(crate) const TURN_LONG_INPUT_NS: u64 = 500_000;
 
-/// However little time they take, as many pages are offered so in one turn, of connections that
+/// However little time they take, as many pages are read so in one turn, of connections that
 /// bring much and of others each.
-pub(crate) const DEFERRED_PER_TURN_MAX: usize = 256;
+pub(crate) const LONG_INPUT_PER_TURN_MAX: usize = 256;
 
 /// Requests that a network thread tries itself in one turn; see `prompt.rs`. With more at hand, the
 /// workers' processors have something to do too.

@@ -21,7 +21,7 @@ pub(crate) enum Wait {
     Memory,
     /// Less of the memory than its share, stalled.
     Share,
-    /// Its long input to be offered, at the end of a turn: see `defer.rs`.
+    /// Its long input to be read, at the end of a turn: see `long_input.rs`.
     Input,
     /// The same, after all others: it brings much (bulk).
     BulkInput,
@@ -59,15 +59,15 @@ impl WaitSet {
     }
 
     /// Its input waits for the end of a turn.
-    pub(crate) fn is_deferred(self) -> bool {
-        self.0 & DEFERRED != 0
+    pub(crate) fn awaits_turn(self) -> bool {
+        self.0 & AWAITS_TURN != 0
     }
 }
 
-const DEFERRED: u16 = 1 << Wait::Input as u16 | 1 << Wait::BulkInput as u16;
+const AWAITS_TURN: u16 = 1 << Wait::Input as u16 | 1 << Wait::BulkInput as u16;
 
 /// Those whose connections wait for the next turn.
-const DUE: u16 = DEFERRED
+const DUE: u16 = AWAITS_TURN
     | 1 << Wait::BulkReceive as u16
     | 1 << Wait::Send as u16
     | 1 << Wait::Again as u16

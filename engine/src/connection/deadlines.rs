@@ -84,14 +84,15 @@ impl Connection {
     /// likelihood: something was sent since the deadline runs, and nothing that was received waits
     /// to be understood.
     pub(crate) fn was_answered_in_phase(&self) -> bool {
-        self.clocks.send_ns > self.clocks.phase.since_ns && self.is_sent() && self.input.is_none()
+        let was_answered = self.clocks.send_ns > self.clocks.phase.since_ns && self.is_sent();
+        was_answered && !self.inbox.has_remainder()
     }
 
     /// Whether a client whose first head is awaited has said nothing of it: nothing at all, or,
     /// with TLS, nothing that waits to be understood.
     pub(crate) fn is_silent_before_head(&self) -> bool {
         match self.is_secured() {
-            true => self.input.is_none() && !self.holds_pieces(),
+            true => self.inbox.is_empty(),
             false => !self.has_received(),
         }
     }

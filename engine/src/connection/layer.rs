@@ -1,18 +1,14 @@
 //! What stands between the socket and the protocol of a connection with TLS.
 //!
-//! | what arrives          | where it is                                                    |
-//! |-----------------------|----------------------------------------------------------------|
-//! | a part of a record    | `part`, a pooled buffer                                        |
-//! | records, not opened   | their pieces, held: opened when the protocol takes input       |
-//! | content, not consumed | as without TLS: `Connection::input`, or the first held piece   |
+//! What has come is in the inbox, records in the hold; the beginning of one, whose rest has not
+//! come, is here.
 //!
 //! What is to be sent is content until a send takes it: then it is sealed, all that is queued up to
 //! a bound, so replies of one turn share a record.
 //!
 //! Invariants
-//! - Z1: of the held pieces the first one may be content, the others are records.
-//! - Z2: a part is shorter than its record.
-//! - Z3: nothing is sealed after the last words.
+//! - Z1: a part is shorter than its record, and before all records in the hold.
+//! - Z2: nothing is sealed after the last words.
 
 use std::sync::Arc;
 
@@ -26,8 +22,6 @@ pub(crate) struct Secured {
     pub(super) terms: Arc<TlsTerms>,
     /// The beginning of a record.
     pub(crate) part: Option<Buffer>,
-    /// The first held piece is content.
-    pub(super) front_is_open: bool,
     /// Bytes at the front of the output that go as they are: what the handshake has left there.
     pub(crate) clear_bytes: usize,
     /// This side's stream is to end, or has.
@@ -41,17 +35,6 @@ pub(crate) struct Sealed {
     pub(crate) bytes: usize,
     /// Queued bytes that they were made of.
     pub(crate) moved: usize,
-}
-
-/// What a held piece is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Front {
-    /// What was received: there is no TLS.
-    Clear,
-    /// Records that were not opened.
-    Sealed,
-    /// What was in records.
-    Content,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +53,6 @@ impl Secured {
             records,
             terms,
             part: None,
-            front_is_open: false,
             clear_bytes,
             end: End::No,
         }

@@ -56,7 +56,7 @@ struct Flags {
     end_told: bool,
     is_bulk: bool,
     starves: bool,
-    deferred: bool,
+    awaits_turn: bool,
     jobs_out: u32,
     output_waits: bool,
     phase: Phase,
@@ -86,7 +86,7 @@ impl Flags {
             end_told: false,
             is_bulk: false,
             starves: false,
-            deferred: false,
+            awaits_turn: false,
             jobs_out: 0,
             output_waits: false,
             phase: Phase::Head,
@@ -102,12 +102,12 @@ impl Flags {
         self.closing != Closing::No
     }
 
-    fn may_be_offered(&self) -> bool {
+    fn may_take_input(&self) -> bool {
         !self.is_closing() && !self.input_unwanted
     }
 
     fn takes_input(&self) -> bool {
-        self.may_be_offered() && self.stalled.is_none()
+        self.may_take_input() && self.stalled.is_none()
     }
 
     fn wants_input(&self) -> bool {
@@ -123,7 +123,7 @@ impl Flags {
     fn next_receive(&self, wanted: bool) -> NextReceive {
         let is_other = self.region_id != self.receive_region_id;
         match self.receive {
-            Receive::Off if self.deferred || self.starves => NextReceive::Stays,
+            Receive::Off if self.awaits_turn || self.starves => NextReceive::Stays,
             Receive::Off if wanted && self.is_bulk => NextReceive::AwaitsTurn,
             Receive::Off if wanted => NextReceive::Arm,
             Receive::Many if !wanted || self.is_bulk || is_other => NextReceive::Cancel,
@@ -145,7 +145,7 @@ impl Flags {
     }
 
     fn waits_for_us(&self) -> bool {
-        self.stalled.is_some() || self.over_quota || self.starves || self.deferred
+        self.stalled.is_some() || self.over_quota || self.starves || self.awaits_turn
     }
 
     fn rests(&self) -> Option<Phase> {
@@ -157,7 +157,7 @@ impl Flags {
             || self.stalled.is_some()
             || self.over_quota
             || self.starves
-            || self.deferred
+            || self.awaits_turn
             || !self.is_sent();
         (!is_busy && matches!(self.phase, Phase::Idle | Phase::Head)).then_some(self.phase)
     }
@@ -276,7 +276,7 @@ impl Both {
             }
         };
         match random.below(4) {
-            0 => toggle(real, Wait::Input, &mut flags.deferred),
+            0 => toggle(real, Wait::Input, &mut flags.awaits_turn),
             1 if flags.starves => {
                 assert!(real.end_starving().is_some());
                 flags.starves = false;
@@ -406,14 +406,14 @@ impl Both {
         let Both { real, flags } = self;
         let answers = [
             (real.is_closing(), flags.is_closing()),
-            (real.may_be_offered(), flags.may_be_offered()),
+            (real.may_take_input(), flags.may_take_input()),
             (real.takes_input(), flags.takes_input()),
             (real.wants_input(), flags.wants_input()),
             (real.receives_as_wanted(), flags.receives_as_wanted()),
             (real.waits_for_us(), flags.waits_for_us()),
             (
-                real.was_offered_all(),
-                flags.stalled.is_none() && !flags.deferred,
+                real.has_given_all(),
+                flags.stalled.is_none() && !flags.awaits_turn,
             ),
             (real.has_wishes(), flags.has_wishes()),
             (real.has_received(), flags.has_received),

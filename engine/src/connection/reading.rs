@@ -1,9 +1,8 @@
-//! The receive of a connection, the one reason why it is not read from, and input that is kept.
+//! The receive of a connection, and the one reason why it is not read from.
 //!
 //! See `state.rs` for the states.
 
-use flatpath_driver::{Lent, Piece, Quota};
-use flatpath_structures::pool::Buffer;
+use flatpath_driver::{Lent, Quota};
 
 use crate::limits::SPARSE_RECEIVES;
 use crate::memory::pages::PageKind;
@@ -25,25 +24,6 @@ pub(crate) enum NextReceive {
 }
 
 impl Connection {
-    /// True when input may be offered to the protocol, now or when a stall is over.
-    #[inline]
-    pub(crate) fn may_be_offered(&self) -> bool {
-        self.closing == Closing::No
-    }
-
-    /// True when input may be offered to the protocol now.
-    #[inline]
-    pub(crate) fn takes_input(&self) -> bool {
-        self.may_be_offered() && self.stalled().is_none()
-    }
-
-    /// The common case: what arrives is offered where it lies, if it is short.
-    #[inline]
-    pub(crate) fn takes_at_once(&self) -> bool {
-        let is_next = !self.holds_pieces() && !self.waits.is_deferred();
-        is_next && !self.is_indirect() && !self.is_bulk() && self.takes_input()
-    }
-
     /// True while bytes are to be received: for the protocol, or to be dropped while lingering.
     #[inline]
     pub(crate) fn wants_input(&self) -> bool {
@@ -61,15 +41,10 @@ impl Connection {
         self.receive == Receive::Many && self.goes_on_receiving() && self.wants_input()
     }
 
-    /// True when the protocol has been offered all that arrived.
-    pub(crate) fn was_offered_all(&self) -> bool {
-        !self.holds_pieces() && self.stalled().is_none() && !self.waits.is_deferred()
-    }
-
     /// True while it is this server that does not receive; the peer is not charged for that time.
     pub(super) fn waits_for_us(&self) -> bool {
         let is_paused = matches!(self.reading, Reading::OverQuota | Reading::Stalled(_));
-        is_paused || self.waits.is_deferred() || self.starves()
+        is_paused || self.waits.awaits_turn() || self.starves()
     }
 
     #[inline]
@@ -206,14 +181,6 @@ impl Connection {
         self.stream = self.stream.max(Stream::Live);
     }
 
-    /// Of what the protocol that begins is to be told nothing has come yet but what the one before
-    /// it has left.
-    pub(crate) fn begin_stream(&mut self) {
-        if self.stream == Stream::Live && self.input.is_none() && !self.holds_pieces() {
-            self.stream = Stream::Silent;
-        }
-    }
-
     /// What the next receive goes to.
     #[inline]
     pub(crate) fn pages(&self) -> PageKind {
@@ -255,7 +222,7 @@ impl Connection {
     /// is offered as it comes.
     pub(crate) fn wants_piped(&self) -> Option<(u32, u32)> {
         let rare = self.rare.as_ref()?;
-        let is_next = rare.held.is_empty() && self.input.is_none() && self.takes_input();
+        let is_next = self.inbox.is_empty() && self.takes_input();
         let is_own = rare.pair.is_none() && rare.secured.is_none() && rare.becomes.is_none();
         let may_be_armed = self.next_receive(self.wants_input()) == NextReceive::Arm;
         rare.piped.filter(|_| is_next && is_own && may_be_armed)
@@ -279,7 +246,7 @@ impl Connection {
     pub(crate) fn next_receive(&self, wanted: bool) -> NextReceive {
         match self.receive {
             // Offered first: a connection holds no more pages than it has to.
-            Receive::Off if self.waits.is_deferred() => NextReceive::Stays,
+            Receive::Off if self.waits.awaits_turn() => NextReceive::Stays,
             Receive::Off if wanted && self.is_bulk() => NextReceive::AwaitsTurn,
             Receive::Off if wanted => NextReceive::Arm,
             Receive::Many if !wanted || !self.goes_on_receiving() => NextReceive::Cancel,
@@ -356,7 +323,7 @@ impl Connection {
         }
     }
 
-    /// It takes more than its part: see `network/defer.rs`, also for the following.
+    /// It takes more than its part: see `network/long_input.rs`, also for the following.
     #[inline]
     pub(crate) fn is_bulk(&self) -> bool {
         self.bulk.is_some()
@@ -374,84 +341,10 @@ impl Connection {
         };
         self.bulk = (short < SPARSE_RECEIVES).then_some(short);
     }
-
-    /// Input that was offered and not consumed.
-    #[inline]
-    pub(crate) fn input(&self) -> Option<&Buffer> {
-        self.input.as_ref()
-    }
-
-    pub(crate) fn input_mut(&mut self) -> Option<&mut Buffer> {
-        self.input.as_mut()
-    }
-
-    #[inline]
-    pub(crate) fn take_input(&mut self) -> Option<Buffer> {
-        self.input.take()
-    }
-
-    pub(crate) fn keep_input(&mut self, input: Buffer) {
-        self.input = Some(input);
-    }
-
-    #[inline]
-    pub(crate) fn holds_pieces(&self) -> bool {
-        let rare = self.rare.as_ref();
-        rare.is_some_and(|rare| !rare.held.is_empty())
-    }
-
-    /// Bytes of the next piece that were not offered yet.
-    pub(crate) fn next_held_bytes(&self) -> Option<usize> {
-        let (piece, from) = self.rare.as_ref()?.held.front()?;
-        Some(piece.len() - *from as usize)
-    }
-
-    /// Common pages that it holds while it is stalled.
-    pub(crate) fn pages_stalled(&self) -> usize {
-        // What is deferred is offered soon, whatever there is room for.
-        let pieces = self.rare.iter().flat_map(|rare| &rare.held);
-        match self.stalled() {
-            Some(_) => pieces.filter(|(piece, _)| piece.region_id() == 0).count(),
-            None => 0,
-        }
-    }
-
-    /// Appends a piece.
-    pub(crate) fn hold(&mut self, piece: Piece) {
-        self.rare().held.push_back((piece, 0));
-    }
-
-    /// Puts a piece back, from a place in it on.
-    pub(crate) fn hold_first(&mut self, piece: Piece, from: u32) {
-        self.rare().held.push_front((piece, from));
-        self.note_front(true);
-    }
-
-    pub(crate) fn take_held(&mut self) -> Option<(Piece, u32)> {
-        let held = self.rare.as_mut()?.held.pop_front();
-        self.note_front(false);
-        held
-    }
-
-    /// All that will never be offered.
-    pub(crate) fn take_unwanted(&mut self) -> impl Iterator<Item = (Piece, u32)> {
-        self.input = None;
-        let rare = self.rare.as_mut();
-        rare.into_iter().flat_map(|rare| rare.held.drain(..))
-    }
-
-    /// Input that the protocol was offered and has not consumed, or was not offered yet, in bytes.
-    pub(crate) fn input_bytes(&self) -> usize {
-        let kept = self.input.as_ref().map_or(0, |input| input.filled().len());
-        kept + self.next_held_bytes().unwrap_or(0)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::hand_over::Becomes;
-    use crate::waits::Wait;
-
     use super::super::tests::connection;
     use super::*;
 
@@ -528,24 +421,6 @@ mod tests {
         assert_eq!(connection.end_starving(), None);
         assert_eq!(connection.next_receive(true), NextReceive::Arm);
         assert_eq!(connection.begin_starving(), own);
-    }
-
-    #[test]
-    fn input_is_taken_at_once_unless_something_is_before_it() {
-        let before: [fn(&mut Connection); 4] = [
-            Connection::begin_bulk,
-            |connection| connection.waits.insert(Wait::BulkInput),
-            |connection| connection.becomes(Becomes::ReceiveOnly),
-            |connection| {
-                connection.stall(Stall::Jobs, 1);
-            },
-        ];
-        for (number, change) in before.into_iter().enumerate() {
-            let mut connection = connection(0);
-            assert!(connection.takes_at_once());
-            change(&mut connection);
-            assert!(!connection.takes_at_once(), "change {number}");
-        }
     }
 
     #[test]

@@ -10,20 +10,19 @@
 
 use std::sync::Arc;
 
-use flatpath_driver::Piece;
-
 use crate::phase::Phase;
 use crate::tls::{OVERHEAD_BYTES_MAX, Records};
 use crate::tls_terms::TlsTerms;
 
 use super::Connection;
-use super::layer::{Front, Sealed, Secured};
+use super::layer::{Sealed, Secured};
 
 impl Connection {
     /// A handshake is complete: from now on the socket carries records.
     pub(crate) fn secure(&mut self, records: Records, terms: Arc<TlsTerms>) {
         let clear_bytes = self.output.waiting_bytes();
         self.rare().secured = Some(Box::new(Secured::new(records, terms, clear_bytes)));
+        self.inbox.begin_records();
     }
 
     pub(crate) fn tls(&self) -> Option<&Arc<TlsTerms>> {
@@ -95,7 +94,7 @@ impl Connection {
     /// Whether nothing of a request waits, none is in work, and no reply is under way.
     fn is_between_requests(&self) -> bool {
         let is_awaiting = matches!(self.phase, Phase::Idle | Phase::Head);
-        let nothing_waits = self.input.is_none() && !self.holds_pieces() && self.jobs_out == 0;
+        let nothing_waits = self.inbox.is_empty() && self.jobs_out == 0;
         is_awaiting && nothing_waits && !self.is_spliced() && self.is_sent()
     }
 
@@ -124,26 +123,5 @@ impl Connection {
     pub(crate) fn is_indirect(&self) -> bool {
         let rare = self.rare.as_ref();
         rare.is_some_and(|rare| rare.secured.is_some() || rare.becomes.is_some())
-    }
-
-    /// What the first of the held pieces is, if there is one.
-    pub(crate) fn front(&mut self) -> Front {
-        match self.secured() {
-            None => Front::Clear,
-            Some(secured) if secured.front_is_open => Front::Content,
-            Some(_) => Front::Sealed,
-        }
-    }
-
-    /// Puts back a piece of records, from a place in it on.
-    pub(crate) fn hold_sealed(&mut self, piece: Piece, from: u32) {
-        self.rare().held.push_front((piece, from));
-    }
-
-    /// The first held piece is content from now on, or no more.
-    pub(super) fn note_front(&mut self, is_open: bool) {
-        if let Some(secured) = self.secured() {
-            secured.front_is_open = is_open;
-        }
     }
 }

@@ -3,14 +3,14 @@
 //!
 //! | reading   | what arrives is | what ends it                                           |
 //! |-----------|-----------------|--------------------------------------------------------|
-//! | Open      | offered         | any of the following                                   |
-//! | OverQuota | offered         | users of the connection give fragments back            |
+//! | Open      | given           | any of the following                                   |
+//! | OverQuota | given           | users of the connection give fragments back            |
 //! | Stalled   | kept            | what the input waits for is there: see [`Stall`]       |
 //! | Dropping  | dropped         | the end of the stream, or a deadline                   |
 //!
 //! There is one reason not to read at a time: when it ends, the next event asks whether there is
 //! another. The receive has a state of its own, because it takes a while to cancel it, and so has
-//! the peer's stream. That a connection waits its turn, to be offered long input, say, is in
+//! the peer's stream. That a connection waits its turn, to be given long input, say, is in
 //! [`Connection::waits`](super::Connection::waits), with the queues.
 //!
 //! | writing    | what happened                                   | what ends it             |
@@ -20,11 +20,10 @@
 //! | Cancelling | the same, and the connection is being cut off   | its completion           |
 //! | Finished   | FIN is out, input may go on                     | nothing                  |
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use flatpath_driver::{Lent, Piece, Quota};
+use flatpath_driver::{Lent, Quota};
 
 use crate::hand_over::Becomes;
 use crate::listener_limits::ListenerLimits;
@@ -102,8 +101,6 @@ pub(super) struct Rare {
     pub(super) quota: Option<Quota>,
     /// TLS; see `layer.rs`.
     pub(super) secured: Option<Box<Secured>>,
-    /// Pieces that arrived while the connection was stalled, and how much of each is consumed.
-    pub(super) held: VecDeque<(Piece, u32)>,
     /// What may come in a pipe next, no less than the one and no more than the other, in bytes: see
     /// `network/piped.rs`.
     pub(super) piped: Option<(u32, u32)>,
@@ -123,7 +120,7 @@ impl Rare {
     /// Whether a connection is the same without it.
     pub(super) fn is_empty(&self) -> bool {
         let is_plain = self.introduced.is_none() && self.becomes.is_none() && self.pair.is_none();
-        let holds_nothing = self.quota.is_none() && self.held.is_empty() && self.lent.is_none();
+        let holds_nothing = self.quota.is_none() && self.lent.is_none();
         let is_watched = self.acked_ns > 0 || self.timeouts.is_some() || self.piped.is_some();
         is_plain && holds_nothing && self.secured.is_none() && !is_watched
     }

@@ -1,4 +1,4 @@
-//! What makes input long, and a connection one that brings much: why, see `defer.rs`.
+//! What makes input long, and a connection one that brings much: why, see `long_input.rs`.
 //!
 //! | a receive of a sparse connection                   | the connection is |
 //! |----------------------------------------------------|-------------------|
@@ -12,7 +12,7 @@ use crate::limits::{AT_ONCE_PART, BULK_PART, SCARCE_PAGES_PART};
 /// See the module.
 pub(super) struct Bulk {
     page_bytes: usize,
-    /// The last turn has left deferred input for the next.
+    /// The last turn has left long input for the next.
     is_behind: bool,
 }
 
@@ -36,7 +36,7 @@ impl Bulk {
         self.page_bytes / AT_ONCE_PART
     }
 
-    /// The deferred input of `left` connections waits for the next turn.
+    /// The long input of `left` connections waits for the next turn.
     pub(super) fn ends_turn(&mut self, left: usize) {
         self.is_behind = left > 0;
     }

@@ -55,10 +55,10 @@ impl<D: Driver> Network<D> {
         self.thread.common.admission.left(key.index);
         self.forget_answered(key);
         debug_assert!(!connection.is_spliced(), "J1: its pair was over before");
-        // Put back as soon as no input was wanted, by `release_unwanted`.
+        // Given back as soon as no input was wanted, by `clear_inbox`.
         debug_assert!(
-            !connection.holds_pieces(),
-            "pieces go with their connection"
+            connection.inbox().holds_nothing(),
+            "pages go with their connection"
         );
         let protocol: &mut dyn DynProtocol = match connection.successor() {
             0 => &mut *self.listeners[usize::from(connection.listener())].protocol,

@@ -226,7 +226,7 @@ impl<D: Driver> Network<D> {
                 return false;
             };
             let is_due = match connection.has_received() {
-                true => connection.was_offered_all(),
+                true => connection.has_given_all(),
                 false => now_ns >= self.late_ends_ns(connection.phase_ns()),
             };
             if is_due {

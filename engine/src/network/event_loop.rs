@@ -69,7 +69,7 @@ impl<D: Driver> Network<D> {
             self.retry_waiting(); // All before may have made room for those that wait.
             self.free_memory(); // Only what has found no room now is a reason to end others.
             self.end_overdrawn(); // The same for jobs and files.
-            self.run_deferred(); // Long input, after all short requests of the turn.
+            self.run_long_input(); // Long input, after all short requests of the turn.
             self.run_notified(); // Input wakes others: these are called in the same turn.
             self.introduce_read(); // Long input may have held the PROXY header.
             self.run_long_sends(); // Long output, after all short replies.

@@ -59,7 +59,7 @@ impl<D: Driver> Network<D> {
             if !event.connection.is_closing() {
                 event.begin_line();
                 event.report(protocol::Event::Connected);
-                event.offer_left();
+                event.read_left();
             }
         });
     }

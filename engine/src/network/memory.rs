@@ -141,7 +141,7 @@ impl<D: Driver> Event<'_, D> {
             }
             Verdict::Refuse => {
                 self.refuse();
-                self.release_unwanted();
+                self.clear_inbox();
                 // Its refusal has not been sent yet.
                 self.wait(Wait::Again);
             }

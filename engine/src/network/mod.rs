@@ -11,7 +11,7 @@
 //! |               | **steps of a turn**                                              |
 //! | jobs.rs       | what comes back from workers, and what waits for room            |
 //! | ahead.rs      | windows of files that workers read before they are sent          |
-//! | deferred.rs   | the end of the turn: long input, long output                     |
+//! | end_of_turn.rs | the end of the turn: long input, long output                    |
 //! | watch.rs      | eventfds whose consumers are called here                         |
 //! | ending.rs     | deadlines and drain                                              |
 //! | accept.rs     | the same for accept: arms and cancels it, takes in what comes    |
@@ -27,11 +27,12 @@
 //! |               | **one connection** (`Event`)                                     |
 //! | reconcile.rs  | carries out what a call wished: output, receive, end, deadline   |
 //! | memory.rs     | does what `crate::memory` says of it, and in each turn of all    |
-//! | receive.rs    | bytes in: offer, keep, stall                                     |
+//! | receive.rs    | bytes in: what the inbox says is next                            |
+//! | supply.rs     | pages and buffers for the inbox                                  |
 //! | piped.rs      | long bodies in, by reference                                     |
 //! | written.rs    | what was in records, in pages of the listener's own              |
 //! | secure.rs     | TLS between the socket and the protocol                          |
-//! | defer.rs      | input that takes long, and connections that bring much           |
+//! | long_input.rs | input that takes long, and connections that bring much           |
 //! | send.rs       | bytes out                                                        |
 //! | wide.rs       | how much of them the kernel takes at a time                      |
 //! | refuse.rs     | ends it for lack of room, or for what it holds                   |
@@ -58,15 +59,15 @@ mod bulk;
 mod cipher_cache;
 mod conclude;
 mod datagrams;
-mod defer;
-mod deferred;
 mod drain;
+mod end_of_turn;
 mod ending;
 mod event_loop;
 mod introduce;
 mod jobs;
 mod listening;
 mod logging;
+mod long_input;
 mod long_lived;
 mod memory;
 mod pending;
@@ -81,6 +82,7 @@ mod sends;
 mod setup;
 mod sources;
 mod splice;
+mod supply;
 mod thread;
 mod timers;
 mod user_data;

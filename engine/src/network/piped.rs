@@ -7,7 +7,7 @@
 //! is armed as ever. So a client that brings little at a time holds no pipe, and costs one system
 //! call for each receive that its protocol has so announced.
 //!
-//! - Order: only what would be received next comes so. While input is kept, held, deferred or
+//! - Order: only what would be received next comes so. While anything is in the inbox, input is
 //!   stalled, or a receive is outstanding, there is none.
 //! - Records of TLS are not moved: they have to be opened here.
 //! - A pipe is in use for as long as its bytes need to be written, and there are few

@@ -1,24 +1,25 @@
-//! Bytes in: offer them to the protocol where they lie, keep what it leaves, stop when it stalls.
+//! Bytes in: give them to the protocol where they lie, keep what it leaves, stop when it stalls.
 //!
-//! The common case copies nothing: a whole request lies in one receive buffer, the protocol reads
-//! it there, and the buffer goes back to the driver before the turn ends. Only a remainder is
-//! copied, to a pooled buffer of the connection's own, so that no slow client can hold a receive
-//! buffer. What arrives on a spliced connection goes to `splice.rs` instead.
+//! What is next is decided elsewhere, by `Connection::next_input` and the inbox
+//! (`connection/inbox.rs`); here each verdict is carried out, in one loop for whatever the bytes
+//! came in ([`Event::read_inbox`]). The common case asks for none: a whole request lies in one
+//! receive page, nothing waits before it, the protocol reads it there, and the page goes back to
+//! the driver before the turn ends. What arrives on a spliced connection goes to `splice.rs`
+//! instead.
 
 use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
-use flatpath_structures::pool::Buffer;
 
-use crate::connection::{Closing, Front};
-use crate::limits::{APPEND_BYTES_MAX, INPUT_BYTES_MAX};
+use crate::connection::{Chunk, Closing, Joined, Left, Next, Reason};
+use crate::limits::INPUT_BYTES_MAX;
 use crate::phase::Stall;
 use crate::protocol::{self, Received};
 
-use super::secure::{Unsealed, for_input, small};
+use super::secure::Opened;
 use super::thread::Event;
 
 impl<D: Driver> Event<'_, D> {
     /// A receive has brought something, or nothing. The common case: nothing waits before the
-    /// piece, and it is offered where it lies.
+    /// piece, and it is given to the protocol where it lies.
     pub(super) fn receive_completed(&mut self, completion: Completion) {
         let connection = &mut *self.connection;
         if !completion.more {
@@ -35,18 +36,18 @@ impl<D: Driver> Event<'_, D> {
                 }
                 connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
                 let takes_at_once = connection.takes_at_once();
-                if takes_at_once && piece.len() <= self.thread.bulk.at_once_bytes_max() {
-                    self.offer(piece, 0);
+                if !takes_at_once || piece.len() > self.thread.bulk.at_once_bytes_max() {
+                    self.hold(piece);
+                } else if connection.inbox().has_remainder() {
+                    self.give(Chunk::Page(piece, 0));
                 } else {
-                    self.enqueue(piece);
+                    return self.give_page(piece, 0);
                 }
             }
             Outcome::EndOfStream => connection.end_came(),
             other => self.receive_failed(other),
         }
-        if self.connection.holds_pieces() || self.connection.end_is_untold() {
-            self.pump();
-        }
+        self.read_arrived();
     }
 
     /// A receive has brought nothing.
@@ -69,250 +70,150 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// A piece that is not offered at once: because of its length, or of what came before.
-    fn enqueue(&mut self, piece: Piece) {
+    /// Puts a piece in the hold: because of its length, or of what came before.
+    fn hold(&mut self, piece: Piece) {
         let at_once_bytes_max = self.thread.bulk.at_once_bytes_max();
         if self.connection.is_bulk() || piece.len() > at_once_bytes_max {
             self.note_flow(&piece);
         }
-        let connection = &mut *self.connection;
-        if !connection.may_be_offered() {
-            return self.drop_unwanted(piece);
+        if !self.connection.may_take_input() {
+            return self.drop_piece(piece);
         }
-        let may_keep = !connection.holds_pieces() && !connection.is_secured();
-        if connection.stalled().is_some() && may_keep && piece.region_id() == 0 {
-            return self.keep(piece);
-        }
-        connection.hold(piece);
+        let is_stalled = self.connection.stalled().is_some();
+        let form = self.connection.form();
+        let (inbox, mut supply) = self.inbox();
+        inbox.add(piece, form, is_stalled, &mut supply);
     }
 
     /// Drops what arrives on a connection that ends.
     #[cold]
-    pub(super) fn drop_unwanted(&mut self, piece: Piece) {
+    pub(super) fn drop_piece(&mut self, piece: Piece) {
         self.thread.driver.recycle(piece);
     }
 
-    /// Bytes that were under way when the connection stalled: copied, so that stalled connections
-    /// do not hold the receive buffers of the others. Held only when they do not fit. The stall
-    /// stays what it is: its own reason is over before anything is offered.
-    fn keep(&mut self, piece: Piece) {
-        let connection = &mut *self.connection;
-        let common = &self.thread.common;
-        let pool = common
-            .shared
-            .memory
-            .pools
-            .handle(common.number, self.key.index);
-        let bytes = self.thread.driver.bytes(&piece);
-        let input = connection.input();
-        let needed = input.map_or(0, |input| input.filled().len()) + bytes.len();
-        if input.is_none_or(|input| input.room() < bytes.len()) {
-            let phase = connection.phase();
-            let larger = (needed <= INPUT_BYTES_MAX).then(|| for_input(pool, phase, needed));
-            let Some(mut larger) = larger.flatten() else {
-                return connection.hold(piece);
-            };
-            if let Some(input) = connection.input() {
-                larger.append(input.filled());
-            }
-            connection.keep_input(larger);
-        }
-        if let Some(input) = connection.input_mut() {
-            input.append(bytes);
-        }
-        self.thread.driver.recycle(piece);
+    /// Gives the protocol what is in the hold, as much of it as is given when it arrives.
+    pub(super) fn read_arrived(&mut self) {
+        self.read_inbox(Reason::Arrival(self.thread.bulk.at_once_bytes_max()));
     }
 
-    /// Offers what has arrived, in order, for as long as the protocol takes it and it is short; the
-    /// rest is deferred. Then the end of the stream, once.
-    pub(super) fn pump(&mut self) {
-        let mut at_once = self.thread.bulk.at_once_bytes_max();
-        while let Some(bytes) = self.connection.next_held_bytes() {
-            let connection = &*self.connection;
-            if !connection.takes_input()
-                || connection.is_becoming()
-                || connection.waits.is_deferred()
-            {
-                break;
-            }
-            if bytes > at_once {
-                self.defer();
-                break;
-            }
-            at_once -= bytes;
-            self.offer_front();
-        }
-        if !self.connection.may_be_offered() {
-            self.release_unwanted();
-        }
-        // Whom it is told is known after this call.
-        if self.connection.end_is_untold() && !self.connection.is_becoming() {
-            self.tell_end();
-        }
-    }
-
-    /// Offers the first of the pieces that are held, however long it is, and what pumping offers.
-    pub(super) fn offer_held(&mut self) {
-        if self.connection.takes_input() && !self.connection.is_becoming() {
-            self.offer_front();
-        }
-        self.pump();
-    }
-
-    fn offer_front(&mut self) {
-        let front = self.connection.front();
-        if let Some((piece, from)) = self.connection.take_held() {
-            match front {
-                Front::Clear => self.offer(piece, from),
-                Front::Content => self.offer_content(piece, from),
-                Front::Sealed => self.offer_unsealed(piece, from),
+    /// Gives the protocol what has come, chunk by chunk, for as long as it takes it, and then the
+    /// end of the stream.
+    pub(super) fn read_inbox(&mut self, mut reason: Reason) {
+        let at_once_bytes_max = self.thread.bulk.at_once_bytes_max();
+        loop {
+            match self.connection.next_input(reason) {
+                Next::Nothing => return,
+                Next::Later => return self.await_turn(),
+                Next::End => return self.tell_end(),
+                Next::Drop => self.clear_inbox(),
+                Next::Chunk(chunk) => {
+                    reason = reason.after(chunk.bytes(), at_once_bytes_max);
+                    self.give(chunk);
+                }
+                Next::Records(piece, from) => {
+                    reason = reason.after(piece.len() - from as usize, at_once_bytes_max);
+                    match self.open_records(piece, from) {
+                        Opened::Nothing => {}
+                        Opened::Chunk(chunk) => self.give(chunk),
+                        Opened::NoMemory => self.stall(Stall::Memory),
+                    }
+                }
             }
         }
     }
 
-    /// The same for a piece of records.
-    fn offer_unsealed(&mut self, piece: Piece, from: u32) {
-        match self.unseal(piece, from) {
-            Unsealed::Nothing => {}
-            Unsealed::Here(piece, from) => self.offer_content(piece, from),
-            Unsealed::Gathered(input) => self.offer_gathered(input),
-            Unsealed::NoMemory => self.stall(Stall::Memory),
-            Unsealed::TooLong => self.input_outgrown(),
-        }
-    }
-
-    /// Offers kept input again after a stall, then what arrived after it.
+    /// What the input waited for is there: it is given again, and then what came after it.
     pub(super) fn resume(&mut self) {
         if self.connection.is_becoming() {
             return;
         }
         let stall = self.connection.take_stall();
-        let nothing_held = !self.connection.holds_pieces();
-        if let Some(input) = self.connection.take_input() {
-            match self.listener.written_id {
-                0 => self.offer_kept(input),
-                _ => self.offer_gathered(input),
-            }
-        } else if nothing_held
-            && stall.is_some_and(|stall| stall.is_for_room() || stall == Stall::Outside)
-        {
-            // It may be a reply that wants room: the protocol is called all the same.
-            let received = self.call(|protocol, io| protocol.received(io, &[]));
-            self.consumed_of(received, 0);
-        } else {
-            return self.offer_held();
-        }
-        self.pump();
+        // It may be a reply that wants room: the protocol is called all the same.
+        let for_room = stall.is_some_and(|it| it.is_for_room() || it == Stall::Outside);
+        self.read_inbox(Reason::Again { for_room });
     }
 
-    /// Resumes after a stall: at once if little input waits, else in its turn. False: it is
-    /// deferred.
+    /// Resumes after a stall: at once if little input waits, else in its turn. False: it waits for
+    /// its turn.
     pub(super) fn resume_in_turn(&mut self) -> bool {
-        if self.connection.input_bytes() > self.thread.bulk.at_once_bytes_max() {
-            self.defer();
-            return false;
+        let is_little =
+            self.connection.inbox().next_bytes() <= self.thread.bulk.at_once_bytes_max();
+        match is_little {
+            true => self.resume(),
+            false => self.await_turn(),
         }
-        self.resume();
-        true
+        is_little
     }
 
-    /// One page, or what was kept of one, of input that was deferred.
-    pub(super) fn offer_deferred(&mut self) {
+    /// It is the turn of a connection whose input has waited for the end of one: a page of it, or
+    /// what was left of one.
+    pub(super) fn read_in_turn(&mut self) {
         let connection = &*self.connection;
         match connection.stalled() {
             Some(Stall::Output) if !connection.output_is_low() => {}
             Some(Stall::Output | Stall::Turn) => self.resume(),
             Some(stall) if stall.is_for_job() => self.resume(),
-            // Another stall began meanwhile: its end offers the input.
+            // Another stall began meanwhile: its end gives the input.
             Some(_) => {}
-            None => self.offer_held(),
+            None => self.read_inbox(Reason::Turn),
         }
     }
 
-    pub(super) fn offer(&mut self, piece: Piece, from: u32) {
-        if let Some(input) = self.connection.take_input() {
-            return self.offer_after(input, piece, from);
+    /// Gives the protocol a chunk, with the remainder before it, and keeps what it leaves.
+    fn give(&mut self, chunk: Chunk) {
+        if !self.connection.inbox().has_remainder() {
+            return self.give_alone(chunk);
         }
+        let (inbox, mut supply) = self.inbox();
+        match inbox.join(chunk, &mut supply) {
+            Joined::Chunk(chunk) => self.give_alone(chunk),
+            Joined::NoMemory => self.stall(Stall::Memory),
+            Joined::TooLong => self.input_outgrown(),
+        }
+    }
+
+    /// The same, where nothing is before it.
+    fn give_alone(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Empty => {
+                let received = self.call(|protocol, io| protocol.received(io, &[]));
+                self.consumed_of(received, 0);
+            }
+            chunk if self.writes_pages() => self.give_written(chunk),
+            Chunk::Page(piece, from) => self.give_page(piece, from),
+            Chunk::Buffer(mut buffer) => {
+                let received = self.call(|protocol, io| protocol.received(io, buffer.filled()));
+                let consumed = self.consumed_of(received, buffer.filled().len());
+                buffer.consume_front(consumed);
+                self.keep(Chunk::Buffer(buffer));
+            }
+        }
+    }
+
+    /// The same for one in its page. The common case.
+    fn give_page(&mut self, piece: Piece, from: u32) {
         let length = piece.len() - from as usize;
         let (protocol, io, bytes) = self.lend(Some((&piece, from as usize)));
         let received = protocol.received(io, bytes);
         let consumed = self.consumed_of(received, length);
-        if consumed < length && self.connection.may_be_offered() {
-            return self.keep_remainder(piece, from + small(consumed));
+        if consumed < length {
+            let mut chunk = Chunk::Page(piece, from);
+            chunk.consume(consumed);
+            return self.keep(chunk);
         }
         self.thread.driver.recycle(piece);
     }
 
-    /// What the protocol has left of a piece is copied, or stays where it lies.
-    pub(super) fn keep_remainder(&mut self, piece: Piece, from: u32) {
-        let connection = &mut *self.connection;
-        if piece.region_id() > 0 && connection.stalled().is_some() {
-            // One receive at a time: it is the only piece, and is offered again from its page.
-            return connection.hold_first(piece, from);
+    /// Keeps what a call has left of a chunk, unless the connection takes no more.
+    pub(super) fn keep(&mut self, chunk: Chunk) {
+        if !self.connection.may_take_input() || chunk.bytes() == 0 {
+            return self.release(chunk);
         }
-        let common = &self.thread.common;
-        let pool = common
-            .shared
-            .memory
-            .pools
-            .handle(common.number, self.key.index);
-        let left = &self.thread.driver.bytes(&piece)[from as usize..];
-        let Some(mut input) = for_input(pool, connection.phase(), left.len()) else {
-            return self.hold(piece, from);
-        };
-        input.append(left);
-        connection.keep_input(input);
-        self.thread.driver.recycle(piece);
-    }
-
-    /// Appends a piece to the kept input and offers the whole.
-    fn offer_after(&mut self, input: Buffer, piece: Piece, from: u32) {
-        let common = &self.thread.common;
-        let mut bytes = &self.thread.driver.bytes(&piece)[from as usize..];
-        let length = bytes.len();
-        if piece.region_id() > 0 {
-            bytes = &bytes[..length.min(APPEND_BYTES_MAX)];
-        }
-        let needed = input.filled().len() + bytes.len();
-        let mut whole = input;
-        if whole.room() < bytes.len() {
-            if needed > INPUT_BYTES_MAX {
-                return self.input_too_long(piece);
-            }
-            let pool = common
-                .shared
-                .memory
-                .pools
-                .handle(common.number, self.key.index);
-            let phase = self.connection.phase();
-            if let Some(mut larger) = for_input(pool, phase, needed) {
-                larger.append(whole.filled());
-                whole = larger;
-            } else if whole.room() > 0 {
-                // A short request needs no more than there is.
-                bytes = &bytes[..whole.room()];
-            } else {
-                self.connection.keep_input(whole);
-                return self.hold(piece, from);
-            }
-        }
-        whole.append(bytes);
-        let taken = bytes.len();
-        if taken == length {
-            self.thread.driver.recycle(piece);
-        } else {
-            // The rest is offered next, where it lies if the remainder is gone by then.
-            self.connection.hold_first(piece, from + small(taken));
-        }
-        self.offer_kept(whole);
-    }
-
-    pub(super) fn offer_kept(&mut self, mut input: Buffer) {
-        let received = self.call(|protocol, io| protocol.received(io, input.filled()));
-        let consumed = self.consumed_of(received, input.filled().len());
-        input.consume_front(consumed);
-        if !input.filled().is_empty() && self.connection.may_be_offered() {
-            self.connection.keep_input(input);
+        let is_stalled = self.connection.stalled().is_some();
+        let (inbox, mut supply) = self.inbox();
+        match inbox.leave(chunk, is_stalled, &mut supply) {
+            Left::Kept => {}
+            Left::NoMemory => self.stall(Stall::Memory),
         }
     }
 
@@ -332,19 +233,8 @@ impl<D: Driver> Event<'_, D> {
         consumed
     }
 
-    /// No buffer for a remainder: the piece itself is held until there is one.
-    fn hold(&mut self, piece: Piece, from: u32) {
-        self.connection.hold_first(piece, from);
-        self.stall(Stall::Memory);
-    }
-
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
-    fn input_too_long(&mut self, piece: Piece) {
-        self.thread.driver.recycle(piece);
-        self.input_outgrown();
-    }
-
-    /// The same for input that was put together of several pieces.
+    #[cold]
     fn input_outgrown(&mut self) {
         let name = self.listener.protocol.options().name;
         log::warn!(
@@ -354,29 +244,20 @@ impl<D: Driver> Event<'_, D> {
         self.connection.close(Closing::Abort);
     }
 
-    /// Gives back what will never be offered.
-    pub(super) fn release_unwanted(&mut self) {
-        for (piece, _) in self.connection.take_unwanted() {
-            self.thread.driver.recycle(piece);
-        }
+    /// Gives back what will never be read.
+    pub(super) fn clear_inbox(&mut self) {
+        let (inbox, mut supply) = self.inbox();
+        inbox.clear(&mut supply);
     }
 
-    /// Tells the protocol of the end of stream, once, when all input before it has been offered.
+    /// Tells the protocol of the end of the stream, once: all input before it was given.
     fn tell_end(&mut self) {
-        let connection = &mut *self.connection;
-        if connection.holds_pieces() {
-            return;
+        self.connection.end_told();
+        if self.connection.is_cut_off() {
+            return self.cut_off();
         }
-        if connection.is_closing() {
-            connection.end_told();
-        } else if connection.stalled().is_none() {
-            connection.end_told();
-            if connection.is_cut_off() {
-                return self.cut_off();
-            }
-            let left = connection.take_input();
-            let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
-            self.report(protocol::Event::InputEnded(left));
-        }
+        let left = self.connection.inbox_mut().take_remainder();
+        let left = left.as_ref().map_or(&[][..], |buffer| buffer.filled());
+        self.report(protocol::Event::InputEnded(left));
     }
 }

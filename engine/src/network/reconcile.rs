@@ -34,7 +34,7 @@ impl<D: Driver> Event<'_, D> {
     /// Most events have a reply to send and are done: the rest is asked for and done elsewhere.
     pub(super) fn reconcile(&mut self) -> Fate {
         self.reconcile_output();
-        if self.connection.has_rare() && self.reconcile_rare() == Fate::Splices {
+        if self.connection.has_more() && self.reconcile_more() == Fate::Splices {
             return Fate::Splices;
         }
         if self.has_new_holdings() {
@@ -56,7 +56,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// What few connections have: a wish to become another, users that hold fragments, pages that
     /// wait, a body that may come in pipes.
-    fn reconcile_rare(&mut self) -> Fate {
+    fn reconcile_more(&mut self) -> Fate {
         self.connection.take_back();
         if self.connection.is_becoming() && !self.becomes() {
             self.thread.waits.hurry();
@@ -139,7 +139,7 @@ impl<D: Driver> Event<'_, D> {
     fn begin_protocol(&mut self) {
         self.report(protocol::Event::Connected);
         self.comes_late();
-        self.offer_left();
+        self.read_left();
     }
 
     /// The protocol has agreed with its client to begin TLS. Input that is there already was sent
@@ -149,7 +149,7 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.is_closing() {
             return;
         }
-        if self.connection.input().is_some() || self.connection.holds_pieces() {
+        if !self.connection.inbox().is_empty() {
             self.counters().tls_none.add(1);
             log::debug!("TLS: something was sent in the clear where a handshake was to begin");
             return self.connection.close(Closing::Abort);
@@ -174,7 +174,7 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         let (records, came, terms) = established.take();
-        let left = self.connection.take_input();
+        let left = self.connection.inbox_mut().take_remainder();
         if !self.change_to_listeners() {
             return self.connection.close(Closing::Abort);
         }
@@ -182,7 +182,7 @@ impl<D: Driver> Event<'_, D> {
         if !self.keep_first(came, left) {
             return self.connection.close(Closing::Abort);
         }
-        if self.connection.input().is_some() {
+        if self.connection.inbox().has_remainder() {
             self.connection.note_received();
         }
         self.begin_line();
@@ -190,8 +190,8 @@ impl<D: Driver> Event<'_, D> {
         self.begin_protocol();
     }
 
-    /// Offers a protocol that has taken a connection over what the one before it has left.
-    pub(super) fn offer_left(&mut self) {
+    /// Gives a protocol that has taken a connection over what the one before it has left.
+    pub(super) fn read_left(&mut self) {
         let connection = &mut *self.connection;
         if connection.takes_input() && !connection.is_becoming() {
             // As if the input had waited for the reply before it.
@@ -223,8 +223,8 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.is_closing() {
             self.connection.take_stall();
         }
-        if !self.connection.may_be_offered() {
-            self.release_unwanted();
+        if !self.connection.may_take_input() {
+            self.clear_inbox();
         }
         // Resume a blocked writer before offering more input, so replies stay in order.
         if self.connection.notifies_output_low() && self.report_output_low() {
@@ -232,7 +232,7 @@ impl<D: Driver> Event<'_, D> {
         }
         match self.connection.stalled() {
             None => false,
-            Some(_) if !self.connection.may_be_offered() => false,
+            Some(_) if !self.connection.may_take_input() => false,
             Some(stall) => self.try_stalled(stall),
         }
     }
@@ -255,7 +255,7 @@ impl<D: Driver> Event<'_, D> {
             }
             Stall::Output if self.connection.output_is_low() => self.resume_in_turn(),
             Stall::Turn => {
-                self.defer();
+                self.await_turn();
                 false
             }
             Stall::Output | Stall::Pipeline | Stall::Body | Stall::Step | Stall::Outside => false,

@@ -1,11 +1,11 @@
 //! TLS between the socket and the protocol: the way of bytes in and out of a secured connection.
 //!
-//! In: a piece is held when it arrives, whatever it is, and opened when it is its turn, just before
-//! the protocol is offered it, so a connection that must wait costs no decryption. Records that
-//! lie whole in a piece are opened in place, and the protocol finds its input in the receive page
-//! as without TLS; a record that several pieces bring is gathered in a pooled buffer. Where there
-//! is no memory for that the connection stalls, and nothing is opened: what was opened must be
-//! offered.
+//! In: a filter before the chunks of the inbox. A page is held when it arrives, whatever is in it,
+//! and opened when it is next, just before the protocol is given what is in it, so a connection
+//! that must wait costs no decryption. Records that lie whole in a page are opened in place, and
+//! the protocol finds its input in the receive page as without TLS; a record that several pages
+//! bring is put together in a pooled buffer. Where there is no memory for that the connection
+//! stalls, and nothing is opened: what was opened must be given.
 //!
 //! Out: a send takes up to [`SEAL_BYTES_MAX`] of what is queued and seals it; the rest stays
 //! content until the next. It is copied to one pooled buffer, each record to its place, and sealed
@@ -18,12 +18,11 @@
 
 use bytes::Bytes;
 use flatpath_driver::{Driver, Piece};
-use flatpath_structures::pool::{Buffer, PoolHandle};
+use flatpath_structures::pool::Buffer;
 
-use crate::connection::{Closing, Sealed};
-use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX};
+use crate::connection::{Chunk, Closing, Form, Room, Sealed};
+use crate::limits::BUFFER_CLASSES;
 use crate::output::{Taken, whole};
-use crate::phase::Phase;
 use crate::tls::{Alert, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
 use crate::waits::Wait;
 
@@ -70,17 +69,14 @@ impl<D: Driver> Network<D> {
     }
 }
 
-/// What a held piece has come to.
-pub(super) enum Unsealed {
+/// What records in a page have come to.
+pub(super) enum Opened {
+    /// No content, or none yet.
     Nothing,
-    /// Content, in its piece from a place in it on.
-    Here(Piece, u32),
-    /// Content, behind the input that was kept.
-    Gathered(Buffer),
-    /// There is no memory: the piece is held again.
+    /// Content, where it was received or in a buffer of its own.
+    Chunk(Chunk),
+    /// There is no memory: the page is held again, and nothing was opened.
     NoMemory,
-    /// With the input that was kept it is more than is kept.
-    TooLong,
 }
 
 impl<D: Driver> Event<'_, D> {
@@ -108,19 +104,9 @@ impl<D: Driver> Event<'_, D> {
             && !content.is_empty()
         {
             input.append(&came[content]);
-            self.connection.keep_input(input);
+            self.connection.inbox_mut().put_remainder(input);
         }
         true
-    }
-
-    fn take_input_buffer(&mut self, bytes: usize) -> Option<Buffer> {
-        let common = &self.thread.common;
-        let pool = common
-            .shared
-            .memory
-            .pools
-            .handle(common.number, self.key.index);
-        for_input(pool, self.connection.phase(), bytes)
     }
 
     /// See `Records::whole`. `None`: they are no records, and the connection ends.
@@ -184,17 +170,13 @@ impl<D: Driver> Event<'_, D> {
         self.connection.close(Closing::Abort);
     }
 
-    /// It is the turn of records in a held piece.
-    pub(super) fn unseal(&mut self, piece: Piece, from: u32) -> Unsealed {
-        let nothing = |event: &mut Self, piece| {
-            event.thread.driver.recycle(piece);
-            Unsealed::Nothing
-        };
+    /// It is the turn of records in a page: from the piece's place `from` on.
+    pub(super) fn open_records(&mut self, piece: Piece, from: u32) -> Opened {
         let Some(secured) = self.connection.secured() else {
-            return nothing(self, piece);
+            return self.opened_nothing(piece);
         };
         if secured.records.peer_has_closed() || secured.refused().is_some() {
-            return nothing(self, piece);
+            return self.opened_nothing(piece);
         }
         if secured.part.is_some() {
             return self.complete_part(piece, from);
@@ -204,21 +186,31 @@ impl<D: Driver> Event<'_, D> {
             Ok(whole) => whole,
             Err(alert) => {
                 self.refuse_records(alert);
-                return nothing(self, piece);
+                return self.opened_nothing(piece);
             }
         };
         if bytes.len() > whole && !self.keep_part(&piece, from as usize + whole, needed) {
-            self.connection.hold_sealed(piece, from);
-            return Unsealed::NoMemory;
+            return self.hold_records(piece, from);
         }
         match whole {
-            0 => nothing(self, piece),
+            0 => self.opened_nothing(piece),
             whole => self.open_piece(piece, from as usize, whole),
         }
     }
 
+    fn opened_nothing(&mut self, piece: Piece) -> Opened {
+        self.thread.driver.recycle(piece);
+        Opened::Nothing
+    }
+
+    fn hold_records(&mut self, piece: Piece, from: u32) -> Opened {
+        let inbox = self.connection.inbox_mut();
+        inbox.put_back(piece, from, Form::Records);
+        Opened::NoMemory
+    }
+
     /// Opens the whole records of a piece where they lie.
-    fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) -> Unsealed {
+    fn open_piece(&mut self, mut piece: Piece, from: usize, whole: usize) -> Opened {
         self.thread.caches_ciphers(self.key.index);
         let bytes = &mut self.thread.driver.bytes_mut(&mut piece)[from..from + whole];
         let opened = match self.connection.secured() {
@@ -228,12 +220,9 @@ impl<D: Driver> Event<'_, D> {
         match self.opened(opened) {
             Some(content) if !content.is_empty() => {
                 piece.truncate(from + content.end);
-                Unsealed::Here(piece, small(from + content.start))
+                Opened::Chunk(Chunk::Page(piece, small(from + content.start)))
             }
-            _ => {
-                self.thread.driver.recycle(piece);
-                Unsealed::Nothing
-            }
+            _ => self.opened_nothing(piece),
         }
     }
 
@@ -250,29 +239,25 @@ impl<D: Driver> Event<'_, D> {
 
     /// Adds to the beginning of a record what a piece has of the rest. If that is all of it, it is
     /// opened; what is behind it in the piece has its turn then.
-    fn complete_part(&mut self, piece: Piece, mut from: u32) -> Unsealed {
+    fn complete_part(&mut self, piece: Piece, mut from: u32) -> Opened {
         let Some(mut part) = self.connection.secured().and_then(|it| it.part.take()) else {
-            self.thread.driver.recycle(piece);
-            return Unsealed::Nothing;
+            return self.opened_nothing(piece);
         };
         loop {
             let Some((whole, needed)) = self.whole_in(part.filled()) else {
-                self.thread.driver.recycle(piece);
-                return Unsealed::Nothing;
+                return self.opened_nothing(piece);
             };
             if whole > 0 {
                 break;
             }
             let left = piece.len() - from as usize;
             if left == 0 {
-                self.thread.driver.recycle(piece);
                 self.put_part(part);
-                return Unsealed::Nothing;
+                return self.opened_nothing(piece);
             }
             if !self.has_room(&mut part, needed) {
                 self.put_part(part);
-                self.connection.hold_sealed(piece, from);
-                return Unsealed::NoMemory;
+                return self.hold_records(piece, from);
             }
             let taken = left.min(needed - part.filled().len());
             let begin = from as usize;
@@ -280,7 +265,8 @@ impl<D: Driver> Event<'_, D> {
             from += small(taken);
         }
         if piece.len() > from as usize {
-            self.connection.hold_sealed(piece, from);
+            let inbox = self.connection.inbox_mut();
+            inbox.put_back(piece, from, Form::Records);
         } else {
             self.thread.driver.recycle(piece);
         }
@@ -293,50 +279,33 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Makes room in a part for its record, and in kept input for what is in that. False: there is
-    /// no memory.
+    /// Makes room in a part for its record, and behind the remainder for what is in that. False:
+    /// there is no memory.
     fn has_room(&mut self, part: &mut Buffer, needed: usize) -> bool {
-        let missing = needed - part.filled().len();
-        if part.room() < missing {
+        if part.room() < needed - part.filled().len() {
             let Some(mut larger) = self.take_input_buffer(needed) else {
                 return false;
             };
             larger.append(part.filled());
             *part = larger;
         }
-        let Some(input) = self.connection.input() else {
-            return true;
-        };
-        let together = input.filled().len() + needed;
-        // What is too long is refused when it is offered.
-        if input.room() < needed && together <= INPUT_BYTES_MAX {
-            let Some(mut larger) = self.take_input_buffer(together) else {
-                return false;
-            };
-            if let Some(input) = self.connection.take_input() {
-                larger.append(input.filled());
-            }
-            self.connection.keep_input(larger);
+        let (inbox, supply) = self.inbox();
+        match inbox.reserve(needed, &supply) {
+            // What is too long is refused when it is joined.
+            Room::Made | Room::TooLong => true,
+            Room::NoMemory => false,
         }
-        true
     }
 
-    /// Opens a record that was gathered, and puts what is in it behind the input that is kept.
-    fn open_part(&mut self, mut part: Buffer) -> Unsealed {
+    /// Opens a record that came in parts.
+    fn open_part(&mut self, mut part: Buffer) -> Opened {
         let content = self.open(part.filled_mut()).unwrap_or_default();
         if content.is_empty() {
-            return Unsealed::Nothing;
+            return Opened::Nothing;
         }
         part.truncate(content.end);
         part.consume_front(content.start);
-        let Some(mut input) = self.connection.take_input() else {
-            return Unsealed::Gathered(part);
-        };
-        if input.room() < part.filled().len() {
-            return Unsealed::TooLong;
-        }
-        input.append(part.filled());
-        Unsealed::Gathered(input)
+        Opened::Chunk(Chunk::Buffer(part))
     }
 
     /// Starts the next send of a secured connection, if there is something to send and none is
@@ -438,17 +407,6 @@ impl<D: Driver> Event<'_, D> {
     }
 }
 
-/// A buffer for input that is kept. A short remainder is a small request on its way and may come
-/// from the reserve; more can wait, and so can a part of a body.
-pub(super) fn for_input(pool: PoolHandle<'_>, phase: Phase, bytes: usize) -> Option<Buffer> {
-    let pool = if bytes <= BUFFER_CLASSES[0] && phase != Phase::Body {
-        pool
-    } else {
-        pool.for_bulk()
-    };
-    pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
-}
-
-pub(super) fn small(bytes: usize) -> u32 {
+fn small(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }

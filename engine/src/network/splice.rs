@@ -24,7 +24,7 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
-use crate::connection::{Closing, Connection, Front, Receive};
+use crate::connection::{Chunk, Closing, Connection, Form, Next, Reason, Receive};
 use crate::connection_handle::ConnectionId;
 use crate::hand_over::Becomes;
 use crate::limits::{SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN};
@@ -38,9 +38,12 @@ use crate::protocol;
 use crate::waits::Wait;
 
 use super::reconcile::Fate;
-use super::secure::Unsealed;
+use super::secure::Opened;
 use super::thread::{Event, Network};
 use super::user_data::KIND_SEND;
+
+/// A pair is given all that there is: its remainder, too.
+const AGAIN: Reason = Reason::Again { for_room: false };
 
 impl<D: Driver> Network<D> {
     /// Carries out a wish to be spliced.
@@ -66,7 +69,7 @@ impl<D: Driver> Network<D> {
         self.counters(key).splices_refused.add(1);
         if let Some(mut event) = self.event(key) {
             event.report(protocol::Event::SpliceRefused);
-            event.pump();
+            event.read_arrived();
             event.wait(Wait::Again);
         }
     }
@@ -106,7 +109,7 @@ impl<D: Driver> Network<D> {
             }
         }
         for one in [peer, key] {
-            self.pass_kept(one);
+            self.pass_held(one);
         }
     }
 
@@ -167,10 +170,10 @@ impl<D: Driver> Network<D> {
         };
         event.connection.note_received();
         match Arrival::at(event.connection.as_receiver()) {
-            Arrival::Drop => event.drop_unwanted(piece),
-            Arrival::Hold => event.connection.hold(piece),
+            Arrival::Drop => event.drop_piece(piece),
+            Arrival::Hold => event.hold_to_pass(piece),
             Arrival::HoldAndPass => {
-                event.connection.hold(piece);
+                event.hold_to_pass(piece);
                 self.pass_held(key);
             }
             Arrival::Pass => {
@@ -184,27 +187,14 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// Passes on what had been received and not consumed before.
-    fn pass_kept(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        if let Some(input) = connection.take_input() {
-            self.pass_buffer(key, input);
-        }
-        self.pass_held(key);
-    }
-
-    /// Passes on pieces that found no memory, oldest first, then the end of the stream.
+    /// Passes on what had come before the splice or found no memory, oldest first, then the end of
+    /// the stream.
     fn pass_held(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
-            let front = connection.front();
-            let Some((piece, from)) = connection.take_held() else {
-                break;
-            };
-            let has_passed = match front {
-                Front::Sealed => self.pass_sealed(key, piece, from),
-                Front::Clear | Front::Content => self.pass_piece(key, piece, from),
+            let has_passed = match connection.inbox_mut().next(AGAIN) {
+                Next::Records(piece, from) => self.pass_sealed(key, piece, from),
+                Next::Chunk(chunk) => self.pass_chunk(key, chunk),
+                Next::Nothing | Next::Later | Next::Drop | Next::End => break,
             };
             if !has_passed {
                 return;
@@ -273,7 +263,7 @@ impl<D: Driver> Network<D> {
             self.thread.driver.recycle(piece);
             return false;
         };
-        match event.unseal(piece, from) {
+        match event.open_records(piece, from) {
             _ if event.connection.is_refused() => {
                 // Before its last words are sealed, which leave nothing to tell this end from one
                 // that closes.
@@ -281,18 +271,23 @@ impl<D: Driver> Network<D> {
                 self.on(key, |_| {});
                 false
             }
-            Unsealed::Nothing => true,
-            Unsealed::Here(piece, from) => self.pass_piece(key, piece, from),
-            Unsealed::Gathered(content) => {
-                self.pass_buffer(key, content);
-                true
-            }
-            Unsealed::NoMemory => {
+            Opened::Nothing => true,
+            Opened::Chunk(chunk) => self.pass_chunk(key, chunk),
+            Opened::NoMemory => {
                 event.stall(Stall::Memory);
                 false
             }
-            Unsealed::TooLong => unreachable!("no input is kept of a spliced connection"),
         }
+    }
+
+    /// Passes on a chunk. False: no memory; it is held until there is some.
+    fn pass_chunk(&mut self, key: Key, chunk: Chunk) -> bool {
+        match chunk {
+            Chunk::Page(piece, from) => return self.pass_piece(key, piece, from),
+            Chunk::Buffer(buffer) => self.pass_buffer(key, buffer),
+            Chunk::Empty => {}
+        }
+        true
     }
 
     /// Copies a piece to the peer's output. False: no memory; it is held until there is some.
@@ -315,7 +310,8 @@ impl<D: Driver> Network<D> {
             self.counters(key).spliced_bytes_copied.add(count as u64);
             self.passed(key, peer, count);
         } else if let Some(mut event) = self.event(key) {
-            event.connection.hold_first(piece, from);
+            let inbox = event.connection.inbox_mut();
+            inbox.put_back(piece, from, Form::Plain);
             event.stall(Stall::Memory);
         }
         written
@@ -553,6 +549,13 @@ impl<D: Driver> Network<D> {
 }
 
 impl<D: Driver> Event<'_, D> {
+    /// Has a piece wait until what came before it has passed.
+    fn hold_to_pass(&mut self, piece: Piece) {
+        let form = self.connection.form();
+        let (inbox, mut supply) = self.inbox();
+        inbox.add(piece, form, false, &mut supply);
+    }
+
     /// Notes whether the last receive of an end of a pair was full.
     fn note_full(&mut self, is_full: bool) {
         if let Some(end) = self.connection.pair() {

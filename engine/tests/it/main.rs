@@ -90,6 +90,8 @@ mod simulation_tls;
 mod simulation_tls_clients;
 #[cfg(feature = "tls")]
 mod simulation_tls_rules;
+#[cfg(feature = "tls")]
+mod simulation_written;
 mod slow;
 mod sockets;
 mod speakers;

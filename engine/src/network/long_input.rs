@@ -1,7 +1,7 @@
 //! Input that takes long to handle: it waits until the short requests of a turn are answered.
 //!
 //! A full page holds hundreds of pipelined requests, and every connection may bring one in each
-//! turn. So what is longer than a few requests is not offered when it arrives. Its connection joins
+//! turn. So what is longer than a few requests is not read when it arrives. Its connection joins
 //! a queue ([`Wait::Input`]), which is served at the end of the turn, one page per connection, for
 //! as long as the turn's time allows; the others keep their place for the next turn, which follows
 //! at once, and which answers new short requests first.
@@ -18,7 +18,7 @@
 //!
 //! Invariants
 //! - While the queue is not empty, or bulk connections wait to receive, no wait lasts.
-//! - A deferred connection is offered nothing outside of the queue, so its input stays in
+//! - A connection in the queue is given nothing outside of it, so its input stays in
 //!   order.
 //!
 //! Cost: a short request pays one comparison; long input a push, a pop and a read of the clock.
@@ -31,15 +31,15 @@ use super::thread::{Event, Thread};
 
 impl<D: Driver> Thread<D> {
     /// Connections whose input waits for the end of a turn.
-    pub(super) fn deferred(&self) -> usize {
+    pub(super) fn awaiting_turn(&self) -> usize {
         self.waits.len(Wait::Input) + self.waits.len(Wait::BulkInput)
     }
 }
 
 impl<D: Driver> Event<'_, D> {
     /// Has the input wait for the end of this turn or of a later one.
-    pub(super) fn defer(&mut self) {
-        if !self.connection.waits.is_deferred() {
+    pub(super) fn await_turn(&mut self) {
+        if !self.connection.waits.awaits_turn() {
             self.wait(match self.connection.is_bulk() {
                 true => Wait::BulkInput,
                 false => Wait::Input,

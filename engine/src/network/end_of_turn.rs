@@ -1,28 +1,29 @@
 //! The end of a turn: what was left for it, in the order in which it came.
 //!
-//! Input that takes long and receives of bulk connections (`defer.rs`); long output (`send.rs`).
+//! Input that takes long and receives of bulk connections (`long_input.rs`), and long output
+//! (`send.rs`).
 
 use flatpath_driver::Driver;
 
 use crate::connection::Receive;
 use crate::limits::{
-    BULK_PER_TURN_MAX, DEFERRED_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_DEFERRED_NS,
+    BULK_PER_TURN_MAX, LONG_INPUT_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_LONG_INPUT_NS,
 };
 use crate::waits::Wait;
 
 use super::thread::Network;
 
 impl<D: Driver> Network<D> {
-    /// The end of a turn: offers deferred input until the time for it is over, a page of each
+    /// The end of a turn: reads long input until the time for it is over, a page of each
     /// connection in turn; at least one of the sparse and one of the bulk.
-    pub(super) fn run_deferred(&mut self) {
-        if self.thread.deferred() == 0 {
+    pub(super) fn run_long_input(&mut self) {
+        if self.thread.awaiting_turn() == 0 {
             self.thread.bulk.ends_turn(0);
             return;
         }
-        let end_ns = self.thread.common.turn.now_ns + TURN_DEFERRED_NS;
+        let end_ns = self.thread.common.turn.now_ns + TURN_LONG_INPUT_NS;
         for wait in [Wait::Input, Wait::BulkInput] {
-            for _ in 0..DEFERRED_PER_TURN_MAX {
+            for _ in 0..LONG_INPUT_PER_TURN_MAX {
                 let Some(key) = self.next_waiting(wait) else {
                     break;
                 };
@@ -30,7 +31,7 @@ impl<D: Driver> Network<D> {
                     self.pass_deferred(key);
                 } else {
                     self.on(key, |event| {
-                        event.offer_deferred();
+                        event.read_in_turn();
                     });
                 }
                 if self.thread.driver.clock_ns() >= end_ns {
@@ -38,7 +39,7 @@ impl<D: Driver> Network<D> {
                 }
             }
         }
-        self.thread.bulk.ends_turn(self.thread.deferred());
+        self.thread.bulk.ends_turn(self.thread.awaiting_turn());
     }
 
     /// The end of a turn: arms the receives of the bulk connections that have waited longest.
@@ -49,7 +50,7 @@ impl<D: Driver> Network<D> {
         }
         let pages = self.thread.driver.region(0).pages() / SCARCE_PAGES_PART;
         let most = BULK_PER_TURN_MAX.min(pages as usize);
-        let most = most.saturating_sub(self.thread.deferred()).max(1);
+        let most = most.saturating_sub(self.thread.awaiting_turn()).max(1);
         for _ in 0..waiting.min(most) {
             let Some(key) = self.next_waiting(Wait::BulkReceive) else {
                 return;
