@@ -42,6 +42,10 @@
 //! Cost: O(1) for a connection that begins to rest, four times a second at most; a search inspects
 //! `EVICTION_STEPS_MAX` entries at most, or `PAYER_STEPS_MAX` of one address or listener.
 
+pub mod address_limit;
+pub(crate) mod answered;
+pub(crate) mod by_address;
+pub(crate) mod turns;
 pub(crate) mod accepting;
 pub(crate) mod addresses;
 pub(crate) mod arrivals;
@@ -52,14 +56,14 @@ pub(crate) mod parting;
 
 use std::ops::Range;
 
-use crate::address_limit::share;
-use crate::episode::{BoundEpisode, Price};
+use crate::admission::address_limit::share;
 use crate::limits::{
     DESCRIPTORS_SPARE, EVICTION_STEPS_MAX, OVERFLOW_LINGERING_MAX, RELIMITED_PER_TURN,
     SPARE_PLACES_SHARE, SPARED_NS,
 };
 use crate::lists::{Links, List};
-use crate::phase::Phase;
+use crate::observe::episode::{BoundEpisode, Price};
+use crate::protocol::phase::Phase;
 
 use accepting::{KernelError, Settled};
 use addresses::{Address, AddressId, Addresses};

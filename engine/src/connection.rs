@@ -21,6 +21,9 @@
 //!
 //! Memory: an idle connection is this struct, its session and a wheel entry; no buffer.
 
+pub(crate) mod behind_proxy;
+pub(crate) mod output;
+pub mod proxy_header;
 mod deadlines;
 mod inbox;
 mod input;
@@ -38,18 +41,18 @@ use std::net::SocketAddr;
 use flatpath_driver::Socket;
 use flatpath_structures::slots::Key;
 
-use crate::access_log::Logged;
-use crate::hand_over::Becomes;
+use crate::connection::output::Output;
+use crate::connection::proxy_header::Header;
 use crate::limits::OUTPUT_LOW_POWER;
 use crate::memory::holding::Holding;
 use crate::memory::pages::PageKind;
-use crate::output::Output;
+use crate::network::waits::WaitSet;
+use crate::observe::access_log::Logged;
 use crate::pairs::PairEnd;
 use crate::pairs::ends::{Close, Standing};
 use crate::pairs::passing::Receiver;
-use crate::phase::Phase;
-use crate::proxy_header::Header;
-use crate::waits::WaitSet;
+use crate::protocol::hand_over::Becomes;
+use crate::protocol::phase::Phase;
 
 use state::{Clocks, Marks, Rare, Reading, Stream, Writing};
 

@@ -56,6 +56,9 @@
 //! Cost: on io_uring no system call to receive one, on epoll one for several; one to send a reply.
 //! A datagram takes no memory but its page, and one for a worker is copied.
 
+pub(crate) mod listen;
+pub(crate) mod share;
+
 use std::any::Any;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -64,10 +67,10 @@ use std::sync::Arc;
 use flatpath_driver::Envelope;
 use flatpath_structures::pool::Buffer;
 
-use crate::address_limit::Cells;
-use crate::connection_handle::ConnectionId;
-use crate::scope::WorkerScope;
-use crate::worker::{Rank, Reservation, Task};
+use crate::admission::address_limit::Cells;
+use crate::protocol::connection_handle::ConnectionId;
+use crate::workers::scope::WorkerScope;
+use crate::workers::{Rank, Reservation, Task};
 
 pub use crate::limits::{
     AMPLIFICATION_MAX, DATAGRAM_BYTES_MAX, DATAGRAMS_AT_WORK_MAX as AT_WORK_MAX,
@@ -90,7 +93,7 @@ pub trait DatagramService: Send + Sync + 'static {
     /// Where a limit has the job come back later ([`flatpath::blocking::Entry::Parked`]), what was
     /// written is dropped, and the same datagram comes again.
     ///
-    /// [`flatpath::blocking::Entry::Parked`]: crate::blocking::Entry::Parked
+    /// [`flatpath::blocking::Entry::Parked`]: crate::workers::blocking::Entry::Parked
     fn work(&self, datagram: &Datagram<'_>, reply: &mut Reply<'_>, scope: &mut WorkerScope<'_>) {
         let _ = (datagram, reply, scope);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flatpath_driver::Refusal;
 
-use crate::sockets::ListenAddress;
+use crate::server::sockets::ListenAddress;
 
 /// No buffer could be had within the memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Error {
         cause: io::Error,
     },
     /// No socket of this name was passed to the process; see
-    /// [`PassedSockets`](crate::sockets::PassedSockets).
+    /// [`PassedSockets`](crate::server::sockets::PassedSockets).
     NotPassed {
         /// The name.
         name: String,

@@ -25,9 +25,9 @@ use rustix::fs::sendfile;
 use rustix::io::Errno;
 
 use crate::admission::descriptors::DescriptorHold;
-use crate::discard::{discard, on_network_thread};
-use crate::output::FILE_WINDOW_BYTES;
-use crate::prompt::FileSystem;
+use crate::connection::output::FILE_WINDOW_BYTES;
+use crate::protocol::discard::{discard, on_network_thread};
+use crate::workers::prompt::FileSystem;
 
 pub use flatpath_driver::{FileRange, SentFile};
 /// What a handler hands over.

@@ -27,7 +27,7 @@ use flatpath_structures::lock::Lock;
 use flatpath_structures::panics::{contain, drop_contained};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::threads;
+use crate::server::threads;
 
 /// The name of the thread.
 const NAME: &str = "flatpath-keeper";

@@ -175,103 +175,56 @@
     )
 )]
 
-pub mod access_log;
-pub mod address_limit;
-pub mod blocking;
-mod datagram_share;
 pub mod datagrams;
-pub mod figures;
 pub mod files;
-pub mod framing;
 pub mod limits;
 pub mod memory;
-pub mod metrics;
-pub mod prompt;
-pub mod proxy_header;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-pub mod statistics;
-#[cfg(feature = "handover")]
-pub mod handover;
-#[doc(hidden)]
-pub mod episode;
 #[doc(hidden)]
 pub mod housekeeper;
 #[doc(hidden)]
 pub mod regular_file;
-pub mod sockets;
 pub mod trusted;
 pub mod watch;
 
+// The rooms, from what a user calls to what acts:
+//
+// | room                  | its one job                                                      |
+// |-----------------------|------------------------------------------------------------------|
+// | server                | what a user calls: options, start, signals, hand-over, the end   |
+// | protocol              | what an author implements, and what its calls are given          |
+// | connection            | one connection: what it reads, what it sends, when it is slow   |
+// | admission             | decides which connections have a place; knows no driver          |
+// | memory                | decides who has memory; knows no driver                          |
+// | pairs                 | decides what becomes of bytes between two spliced connections    |
+// | workers               | runs jobs that may block, and decides how many at a time         |
+// | tls, datagrams, watch | what few listeners have                                          |
+// | observe               | what is counted, logged and shown                                |
+// | network               | acts: the loop of a network thread, one match for each verdict   |
 mod admission;
-mod answered;
 
-mod behind_proxy;
-mod by_address;
-mod binding;
-mod changed_limits;
-mod common;
-mod concurrency_limit;
 mod connection;
-mod context;
-mod connection_handle;
-mod discard;
 mod error;
-mod scaler;
-mod io;
-mod lifecycle;
-mod listen;
-mod listen_datagrams;
-mod listener_limits;
 mod lists;
-mod mailbox;
-mod mark;
 mod network;
-mod network_threads;
-mod open_driver;
-mod options;
-mod outbox;
-mod output;
-mod payload;
-mod phase;
-mod pace;
+mod observe;
 mod pairs;
 mod protocol;
-mod regions;
-mod running;
-mod scope;
 mod server;
-mod service_socket;
-mod socket_watch;
-mod settings;
-mod signals;
-mod free_list;
-mod hand_over;
-#[cfg(feature = "tls")]
-mod handshakes;
-mod held;
-mod start;
 mod subnet;
-mod threads;
-mod successor;
 #[cfg(feature = "tls")]
 pub mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "tls/off.rs"]
 mod tls;
-mod tls_terms;
-mod turn;
-mod turns;
-mod waits;
-mod wakes;
-mod watch_queue;
-mod worker;
+mod workers;
 
+pub use admission::address_limit;
 pub use admission::descriptors;
+pub use admission::turns::ConnectionEnd;
 pub use bytes::Bytes;
-pub use connection_handle::ConnectionHandle;
-pub use context::{Context, Job, Ticket};
-pub use discard::{copied, discard, discard_bytes, guarded, on_network_thread};
+pub use connection::proxy_header;
 pub use error::{Error, LeftBehind, NoRoom};
 pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 #[doc(hidden)]
@@ -280,28 +233,44 @@ pub use flatpath_structures::lock;
 pub use flatpath_structures::panics::contain;
 #[doc(hidden)]
 pub use flatpath_structures::{impl_error, opaque_debug};
-pub use hand_over::HandOver;
-pub use io::Io;
-pub use lifecycle::ServerState;
 pub use limits::Limits;
-pub use listener_limits::ListenerLimits;
-pub use network_threads::NetworkThreads;
-pub use options::{KeptWork, ListenerOptions, Pages, PartSize, Spread, TlsVersion, WorkersPart};
+pub use observe::access_log;
 #[doc(hidden)]
-pub use outbox::{Admitted, Flushed, Outbox, Piece, Refused};
-pub use pace::Pace;
-pub use phase::{Phase, Stall};
+pub use observe::episode;
+pub use observe::figures;
+pub use observe::metrics;
+pub use observe::statistics;
+pub use protocol::connection_handle::ConnectionHandle;
+pub use protocol::context::{Context, Job, Ticket};
+pub use protocol::discard::{copied, discard, discard_bytes, guarded, on_network_thread};
+pub use protocol::framing;
+pub use protocol::hand_over::HandOver;
+pub use protocol::io::Io;
+#[doc(hidden)]
+pub use protocol::outbox::{Admitted, Flushed, Outbox, Piece, Refused};
+pub use protocol::pace::Pace;
+pub use protocol::phase::{Phase, Stall};
+pub use protocol::successor::Successor;
+pub use protocol::tls_terms::{PeerCertificate, TlsTerms};
+pub use protocol::turn::Turn;
 pub use protocol::{Event, PerThread, Protocol, Received, ThreadEvent};
-pub use running::{Bound, Handle, Running};
-pub use scope::{JobConnection, WorkerScope};
 pub use server::Server;
-pub use service_socket::ServiceSocket;
-pub use signals::{SignalWatch, Stopping};
+#[cfg(feature = "handover")]
+pub use server::handover;
+pub use server::lifecycle::ServerState;
+pub use server::listener_limits::ListenerLimits;
+pub use server::network_threads::NetworkThreads;
+pub use server::options::{
+    KeptWork, ListenerOptions, Pages, PartSize, Spread, TlsVersion, WorkersPart,
+};
+pub use server::running::{Bound, Handle, Running};
+pub use server::service_socket::ServiceSocket;
+pub use server::signals::{SignalWatch, Stopping};
+pub use server::sockets;
 pub use subnet::{BadSubnet, Subnet, SubnetMap};
-pub use successor::Successor;
-pub use tls_terms::{PeerCertificate, TlsTerms};
-pub use turn::Turn;
-pub use turns::ConnectionEnd;
+pub use workers::blocking;
+pub use workers::prompt;
+pub use workers::scope::{JobConnection, WorkerScope};
 
 /// For tests of parts that know no driver.
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::phase::Phase;
+use crate::protocol::phase::Phase;
 
 /// Unconsumed input kept for one connection, in bytes. A protocol refuses a head or a record whose
 /// unconsumed part would be longer. One buffer of the third class.
@@ -137,7 +137,7 @@ pub(crate) const CONNECTIONS_PART: usize = 4;
 pub(crate) const CONNECTIONS_PART_MIN: usize = 16;
 
 /// The part of what files may hold, and of the places for jobs that last, that is granted beyond
-/// the bound to addresses which have little of it (`address_limit.rs`).
+/// the bound to addresses which have little of it (`admission/address_limit.rs`).
 pub(crate) const NEWCOMERS_PART: usize = 8;
 
 /// Connections that last and are looked at in one turn to find one whose address has more than its
@@ -180,7 +180,7 @@ pub(crate) const BIND_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const BIND_PAUSE: Duration = Duration::from_millis(20);
 
 /// Between two looks at a limit for which jobs wait: a stuck one keeps them for this much longer
-/// than [`WaitLimits::stuck_after`](crate::blocking::WaitLimits::stuck_after).
+/// than [`WaitLimits::stuck_after`](crate::workers::blocking::WaitLimits::stuck_after).
 pub(crate) const STUCK_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// With fewer free places than this, accept takes one at a time, so that a burst cannot take a
@@ -216,8 +216,8 @@ pub(crate) const TURN_LONG_INPUT_NS: u64 = 500_000;
 /// bring much and of others each.
 pub(crate) const LONG_INPUT_PER_TURN_MAX: usize = 256;
 
-/// Requests that a network thread tries itself in one turn; see `prompt.rs`. With more at hand, the
-/// workers' processors have something to do too.
+/// Requests that a network thread tries itself in one turn; see `workers/prompt.rs`. With more at
+/// hand, the workers' processors have something to do too.
 pub(crate) const PROMPT_TRIES_MAX: u32 = 8;
 
 /// Tries of one turn take this long at most, in nanoseconds, before the others go to workers: as
@@ -312,7 +312,7 @@ pub(crate) const JOBS_WEIGHED: usize = 32;
 pub(crate) const JOBS_PER_ADDRESS: usize = 64;
 /// A quarter of the workers is taken before it is counted by whom.
 pub(crate) const JOBS_WEIGHED_PART: usize = 4;
-/// Thirteen sixteenths, and less where its listener may have no more: see `concurrency_limit.rs`.
+/// Thirteen sixteenths, and less where its listener may have no more (`concurrency_limit.rs`).
 pub(crate) const JOBS_ADDRESS_PARTS: usize = 13;
 
 /// A sampling period of the scaler: work that waited this long with every worker busy starts

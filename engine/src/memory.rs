@@ -59,6 +59,8 @@
 //! `shortage.rs` when something is given back, `holders.rs` by which connection, `appeals.rs` by
 //! which network thread, `pools.rs` where a buffer comes from, and `share.rs` what is occasional.
 
+pub(crate) mod held;
+
 pub use flatpath_driver::{
     Attachment, Backing, Filling, Fragment, PipeLeave, Piped, Pipes, Region, RegionConfig,
     SmallReceives,
@@ -68,9 +70,9 @@ pub use flatpath_structures::pool::{
 };
 pub use flatpath_sys::allocator::bound_arenas;
 
-pub use crate::payload::{Copied, Part, Payload};
-pub use crate::regions::MemoryFigures;
-pub use crate::turns::{Client, Turn, TurnLimit};
+pub use crate::admission::turns::{Client, Turn, TurnLimit};
+pub use crate::observe::regions::MemoryFigures;
+pub use crate::protocol::payload::{Copied, Part, Payload};
 pub use pools::Wanted;
 pub use share::{MemoryShare, ShareHold, SharePart};
 

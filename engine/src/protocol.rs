@@ -59,18 +59,32 @@
 //! - P3: `received` is offered the same unconsumed bytes again only with more bytes after them, or
 //!   after the reason is over that it gave in [`Received::Blocked`].
 //!
-//! Not here: framing ([`Framed`](crate::framing::Framed)), TLS, datagrams, and how a protocol is
-//! called without its types (`protocol/erased.rs`).
+//! Not here: TLS, datagrams, and how the network thread comes to call a protocol. Framing
+//! ([`framing`]) and the calls of a protocol without its types (`erased.rs`) have their own pages.
 
+pub(crate) mod common;
+pub(crate) mod connection_handle;
+pub(crate) mod context;
+pub(crate) mod discard;
+pub mod framing;
+pub(crate) mod hand_over;
+pub(crate) mod io;
+pub(crate) mod outbox;
+pub(crate) mod pace;
+pub(crate) mod payload;
+pub(crate) mod phase;
+pub(crate) mod successor;
+pub(crate) mod tls_terms;
+pub(crate) mod turn;
 pub(crate) mod erased;
 mod event;
 
-use crate::access_log::LogEnd;
 use crate::admission::descriptors::DescriptorBudget;
-use crate::context::{Context, Job};
-use crate::options::ListenerOptions;
-use crate::phase::Stall;
-use crate::scope::WorkerScope;
+use crate::observe::access_log::LogEnd;
+use crate::protocol::context::{Context, Job};
+use crate::protocol::phase::Stall;
+use crate::server::options::ListenerOptions;
+use crate::workers::scope::WorkerScope;
 
 pub use event::{Event, ThreadEvent};
 
@@ -127,7 +141,7 @@ impl Received {
 /// Three types and [`received`](Protocol::received) are all that one needs; the other methods are
 /// for protocols that have jobs, a state of each network thread, or an answer of their own to an
 /// [`Event`]. Where messages are found by a length or an end,
-/// [`Framed`](crate::framing::Framed) is shorter.
+/// [`Framed`](crate::protocol::framing::Framed) is shorter.
 ///
 /// ```
 /// use flatpath::limits::INPUT_BYTES_MAX;

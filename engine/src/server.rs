@@ -6,6 +6,24 @@
 //! - between `workers_min` and `workers_max` workers, and the scaler that starts them;
 //! - the thread that called [`Server::run`], which waits for signals.
 
+pub(crate) mod binding;
+pub(crate) mod changed_limits;
+#[cfg(feature = "handover")]
+pub mod handover;
+pub(crate) mod lifecycle;
+pub(crate) mod listen;
+pub(crate) mod listener_limits;
+pub(crate) mod network_threads;
+pub(crate) mod options;
+pub(crate) mod running;
+pub(crate) mod service_socket;
+pub(crate) mod settings;
+pub(crate) mod signals;
+pub(crate) mod socket_watch;
+pub mod sockets;
+pub(crate) mod start;
+pub(crate) mod threads;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
@@ -13,27 +31,29 @@ use std::sync::Arc;
 
 use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
 
-use crate::access_log::{LogFormat, LogSink, LogTo};
-use crate::behind_proxy::Balancers;
+use crate::connection::behind_proxy::Balancers;
 use crate::datagrams::DatagramService;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener_limits::ListenerLimits;
-use crate::network_threads::NetworkThreads;
-use crate::options::ListenerOptions;
+use crate::observe::access_log::{LogFormat, LogSink, LogTo};
 use crate::protocol::erased::ErasedListener;
 use crate::protocol::{Protocol, options_of};
-use crate::running::Running;
+use crate::server::listener_limits::ListenerLimits;
+use crate::server::network_threads::NetworkThreads;
+use crate::server::options::ListenerOptions;
+use crate::server::running::Running;
 #[cfg(feature = "tls")]
-use crate::settings::TlsBegins;
-use crate::settings::{Asked, DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory};
-use crate::signals::SignalWatch;
-use crate::sockets::{ListenAddress, PassedSockets};
-use crate::start::start;
+use crate::server::settings::TlsBegins;
+use crate::server::settings::{
+    Asked, DatagramEndpoint, Endpoint, Options, Preamble, ProtocolFactory,
+};
+use crate::server::signals::SignalWatch;
+use crate::server::sockets::{ListenAddress, PassedSockets};
+use crate::server::start::start;
 use crate::subnet::Subnet;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConfig;
-use crate::worker::DEFAULT_NAME;
+use crate::workers::DEFAULT_NAME;
 
 /// A server that has not started yet.
 /// The README of the project has a whole program.

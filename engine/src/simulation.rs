@@ -16,22 +16,22 @@ pub use flatpath_driver::{DatagramSocket, Envelope, Errno, SentDatagram};
 use flatpath_driver::{DriverConfig, OperationMode};
 use flatpath_structures::worker_pool::WorkerPoolLimits;
 
-use crate::answered::Answered;
-use crate::behind_proxy::Balancers;
+use crate::admission::answered::Answered;
+use crate::connection::behind_proxy::Balancers;
 use crate::datagrams::DatagramService;
-use crate::discard::OnNetworkThread;
-use crate::lifecycle::ServerState;
 use crate::limits::Limits;
-use crate::listener_limits::ListenerLimits;
 use crate::memory::pools::Pools;
 use crate::network::{After, DatagramSetup, Network, Setup, add_datagram_region, places_of};
+use crate::observe::statistics::Statistics;
 use crate::protocol::Protocol;
+use crate::protocol::discard::OnNetworkThread;
 use crate::protocol::erased::{DynProtocol, ErasedListener, regions_of};
-use crate::running::Handle;
-use crate::settings::{Preamble, TlsBegins};
-use crate::statistics::Statistics;
+use crate::server::lifecycle::ServerState;
+use crate::server::listener_limits::ListenerLimits;
+use crate::server::running::Handle;
+use crate::server::settings::{Preamble, TlsBegins};
 use crate::subnet::Subnet;
-use crate::worker::{ListenerName, Shared};
+use crate::workers::{ListenerName, Shared};
 
 /// What a simulated server is made of.
 ///

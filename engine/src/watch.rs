@@ -16,14 +16,16 @@
 //! }
 //! ```
 
+pub(crate) mod queue;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use flatpath_driver::Eventfd;
 
-use crate::watch_queue::WatchEntry;
-pub use crate::watch_queue::WatchError;
-use crate::worker::Shared;
+use crate::watch::queue::WatchEntry;
+pub use crate::watch::queue::WatchError;
+use crate::workers::Shared;
 
 /// An eventfd that a network thread watches from [`EventWatch::start`] to [`EventWatch::stop`].
 /// Dropping it stops the watch.

@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn newcomers_wait_where_none_rests_or_caches_have_what_they_need() {
-        use crate::phase::Phase;
+        use crate::protocol::phase::Phase;
         let mut admission = Admission::new(4, [("one", usize::MAX)].into_iter());
         (0..2).for_each(|index| admission.enter(index, 0, true));
         let busy = |_: u32| None;

@@ -39,9 +39,9 @@
 //! - CL2: a claim ends after `EVICTIONS_PER_ACCEPT_MAX` steps for places, or `SHED_PER_TURN_MAX`
 //!   for files, and a few more.
 
-use crate::episode::Price;
 use crate::limits::{EVICTIONS_PER_ACCEPT_MAX, PAYER_STEPS_MAX, SHED_PER_TURN_MAX, SPARED_NS};
-use crate::phase::Phase;
+use crate::observe::episode::Price;
+use crate::protocol::phase::Phase;
 
 use super::addresses::AddressId;
 use super::{Admission, Bound, Load, Rests, Room};

@@ -49,12 +49,12 @@ use std::time::{Duration, Instant};
 
 use flatpath_structures::lock::{Condition, Lock};
 
-use crate::address_limit::{AddressLimit, Cells};
-use crate::episode::Episode;
+use crate::admission::address_limit::{AddressLimit, Cells};
 use crate::limits::{
     CACHE_FREE_PART, CACHES_PATIENCE_NS, CONNECTIONS_PART, CONNECTIONS_PART_MIN, DESCRIPTORS_SPARE,
     NEWCOMERS_PART, RELIEF_PERIOD_NS,
 };
+use crate::observe::episode::Episode;
 
 /// What is held at no place is for no connection.
 const NO_PLACE: usize = usize::MAX;

@@ -1,7 +1,7 @@
 //! Long-lived connections: streams, long output, bodies, waits and pairs, whose clients decide how
 //! long they take; and which of them is ended where others need some of what it holds.
 //!
-//! A file (`descriptors.rs`), and a request that lasts (`worker/reservation.rs`), is granted at
+//! A file (`descriptors.rs`), and a request that lasts (`workers/reservation.rs`), is granted at
 //! once to an address that has little beside others, also beyond the bound (`address_limit.rs`).
 //! The same turn, or the one in which its job is back, then ends twice as much as is to be paid for
 //! of what those that pay have held longest. What was ended is given back by workers, so a round

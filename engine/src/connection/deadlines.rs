@@ -22,10 +22,10 @@ use std::time::Duration;
 use flatpath_driver::Delivery;
 
 use crate::limits::{Limits, REST_STEP_NS, WRITE_LOOKS, WRITE_SPARED_MAX};
-use crate::listener_limits::ListenerLimits;
-use crate::pace::Pace;
-use crate::phase::{Phase, Stall};
-use crate::turn::end_ns;
+use crate::protocol::pace::Pace;
+use crate::protocol::phase::{Phase, Stall};
+use crate::protocol::turn::end_ns;
+use crate::server::listener_limits::ListenerLimits;
 
 use super::Connection;
 use super::state::{Closing, Marks};

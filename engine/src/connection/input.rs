@@ -119,10 +119,10 @@ mod tests {
     use flatpath_driver::simulation::{Faults, Simulation};
     use flatpath_driver::{Driver, DriverConfig, Filling, Piece, RegionConfig};
 
-    use crate::hand_over::Becomes;
     use crate::memory::pools::Pools;
-    use crate::phase::Stall;
-    use crate::waits::Wait;
+    use crate::network::waits::Wait;
+    use crate::protocol::hand_over::Becomes;
+    use crate::protocol::phase::Stall;
 
     use super::super::tests::connection;
     use super::*;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 
+use crate::protocol::tls_terms::TlsTerms;
 use crate::tls::{Alert, Records};
-use crate::tls_terms::TlsTerms;
 
 pub(crate) struct Secured {
     pub(crate) records: Records,

@@ -6,7 +6,7 @@
 //! a body has, and a longest time (`deadlines.rs`); it holds no memory and no worker, and its place
 //! is another's that needs it (`admission.rs`).
 
-use crate::pace::Pace;
+use crate::protocol::pace::Pace;
 
 use super::Connection;
 use super::state::{Closing, Reading};
@@ -40,7 +40,7 @@ mod tests {
 
     use crate::connection::Overdue;
     use crate::limits::Limits;
-    use crate::phase::Phase;
+    use crate::protocol::phase::Phase;
 
     use super::super::tests::connection;
     use super::*;

@@ -11,9 +11,9 @@ use flatpath_driver::simulation::Random;
 
 use crate::limits::{LINGER_TIMES_MAX, Limits, WRITE_LOOKS};
 use crate::memory::pages::PageKind;
-use crate::phase::{Phase, Stall};
-use crate::turn::end_ns;
-use crate::waits::Wait;
+use crate::network::waits::Wait;
+use crate::protocol::phase::{Phase, Stall};
+use crate::protocol::turn::end_ns;
 
 use super::state::Reading;
 use super::{Closing, Connection, NextReceive, Overdue, Receive, tests};

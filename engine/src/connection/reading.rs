@@ -6,7 +6,7 @@ use flatpath_driver::{Lent, Quota};
 
 use crate::limits::SPARSE_RECEIVES;
 use crate::memory::pages::PageKind;
-use crate::phase::{Phase, Stall};
+use crate::protocol::phase::{Phase, Stall};
 
 use super::Connection;
 use super::state::{Closing, Reading, Receive, Stream};

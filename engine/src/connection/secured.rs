@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use crate::phase::Phase;
+use crate::protocol::phase::Phase;
+use crate::protocol::tls_terms::TlsTerms;
 use crate::tls::{OVERHEAD_BYTES_MAX, Records};
-use crate::tls_terms::TlsTerms;
 
 use super::Connection;
 use super::layer::{Sealed, Secured};

@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use flatpath_driver::{Lent, Quota};
 
-use crate::hand_over::Becomes;
-use crate::listener_limits::ListenerLimits;
 use crate::memory::pages::PageKind;
-use crate::pace::Pace;
 use crate::pairs::PairEnd;
-use crate::phase::Stall;
+use crate::protocol::hand_over::Becomes;
+use crate::protocol::pace::Pace;
+use crate::protocol::phase::Stall;
+use crate::server::listener_limits::ListenerLimits;
 
 use super::layer::Secured;
 

@@ -2,8 +2,8 @@
 //!
 //! See `state.rs` for the states.
 
+use crate::connection::output::Output;
 use crate::limits::OUTPUT_BYTES_LOW;
-use crate::output::Output;
 
 use super::Connection;
 use super::state::{Closing, Writing};

@@ -18,9 +18,9 @@
 //! deadline of any other: where all that an address holds are halves of what it never completes,
 //! they are refused one after the other.
 //!
-//! Holdings are counted with addresses and listeners (`address_limit.rs`) from a quarter of the
-//! budget in use on. What was held before that is counted by a hand that goes round the table.
-//! A connection's address is asked for when it is counted first: one system call.
+//! Holdings are counted with addresses and listeners (`admission/address_limit.rs`) from a quarter
+//! of the budget in use on. What was held before that is counted by a hand that goes round the
+//! table. A connection's address is asked for when it is counted first: one system call.
 //!
 //! Invariants
 //! - A connection that is gone, or comes from another address, is counted for the first no more.
@@ -29,9 +29,9 @@
 
 use std::sync::Arc;
 
-use crate::address_limit::{AddressLimit, Cells, Over, WAITING_BUFFERS, Waited};
-use crate::episode::{BoundEpisode, Price};
+use crate::admission::address_limit::{AddressLimit, Cells, Over, WAITING_BUFFERS, Waited};
 use crate::limits::{BUFFER_CLASSES, COUNTED_PER_LOOK, TRIM_PERIOD_NS, WEIGH_PERIOD_NS};
+use crate::observe::episode::{BoundEpisode, Price};
 
 use super::appeals::Appeals;
 use super::holders::{Connections, Holders};

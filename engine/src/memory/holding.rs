@@ -9,7 +9,7 @@
 //! - A holding is counted with its address and its listener as `counted`; with no address before
 //!   that is known.
 
-use crate::address_limit::{Cells, Over};
+use crate::admission::address_limit::{Cells, Over};
 use crate::limits::BUFFER_CLASSES;
 
 /// See the module.

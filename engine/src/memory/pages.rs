@@ -31,7 +31,7 @@
 
 use crate::limits::{HELD_PAGES_LEFT_PART, STARVED_PER_TURN_MAX};
 use crate::lists::{Links, List};
-use crate::options;
+use crate::server::options;
 
 use super::holding::{Holding, Verdict};
 

@@ -5,11 +5,11 @@
 //! [`RESERVE_TAKE_MAX`] may come from the reserve when everything else is in use: so a full budget
 //! stops no short request and no reply. A connection that holds [`RESERVE_HELD_MAX`] waits instead.
 //! Bodies, chunks of long files, data of READ and remainders of long heads do not use the reserve,
-//! but for the jobs of an address of which few last beside others (`worker/reservation.rs`): while
+//! but for the jobs of an address of which few last beside others (`workers/reservation.rs`): while
 //! half of the reserve is free they have pieces of it.
 //!
 //! What a program has made and waits for a client is charged beside the buffers, never to the
-//! reserve: `held.rs` has how, and `outbox.rs` when.
+//! reserve: `held.rs` has how, and `protocol/outbox.rs` when.
 //!
 //! Invariants
 //! - Both pools together never have more than the budget, charges included.
@@ -24,11 +24,11 @@ use flatpath_structures::pool::{
     Owners, Pool, PoolConfig, PoolHandle, PoolStatistics, Reference, Zero,
 };
 
-use crate::held::SharedBytes;
 use crate::limits::{
     BUFFER_CLASSES, PIECE_PART, RESERVE_BYTES_MIN, RESERVE_HELD_MAX, RESERVE_PART,
     RESERVE_TAKE_MAX, SHARE_BYTES_MIN, SHARE_PART,
 };
+use crate::memory::held::SharedBytes;
 
 /// The memory for buffers, of which every connection has what it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

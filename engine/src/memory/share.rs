@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use flatpath_structures::lock::Lock;
 
-use crate::turns::{Client, Turn, TurnLimit, Turns};
+use crate::admission::turns::{Client, Turn, TurnLimit, Turns};
 
 /// A bounded number of bytes for work that is done now and then. A clone is the same share.
 ///

@@ -20,10 +20,10 @@ use crate::admission::accepting::{
 use crate::admission::claim::Claim;
 use crate::admission::long_lived::Need;
 use crate::connection::Connection;
-use crate::lifecycle::ServerState;
 use crate::limits::{BACKLOG, TURN_ACCEPTS_MAX};
 use crate::protocol;
 use crate::protocol::erased::DynProtocol;
+use crate::server::lifecycle::ServerState;
 
 use super::admission::resting;
 use super::thread::Network;

@@ -8,8 +8,8 @@ use crate::admission::accepting::KernelError;
 use crate::admission::claim::{Cause, Claim, Refusal, Step};
 use crate::admission::long_lived::Need;
 use crate::connection::{Closing, Connection};
-use crate::lifecycle::ServerState;
 use crate::protocol;
+use crate::server::lifecycle::ServerState;
 
 use super::piped::PIPE_DESCRIPTORS;
 use super::thread::Network;

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use flatpath_driver::{Driver, FileRange};
 
-use crate::discard::call_later;
-use crate::output::{Awaited, first_read};
-use crate::waits::Wait;
+use crate::connection::output::{Awaited, first_read};
+use crate::network::waits::Wait;
+use crate::protocol::discard::call_later;
 
 use super::thread::{Event, Network};
 
 /// Parts that workers read for the connections of one network thread at a time; others wait. Fewer
-/// than fill the bin (`discard.rs`).
+/// than fill the bin (`protocol/discard.rs`).
 const READS_AHEAD_MAX: usize = 64;
 
 impl<D: Driver> Event<'_, D> {

@@ -6,7 +6,7 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::output::Width;
+use crate::connection::output::Width;
 use crate::protocol::erased::DynProtocol;
 
 use super::reconcile::Fate;

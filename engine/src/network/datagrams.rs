@@ -25,20 +25,20 @@ use flatpath_driver::{
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use crate::address_limit::AddressLimit;
-use crate::common::Common;
-use crate::connection_handle::ConnectionId;
-use crate::datagram_share::DatagramShare;
+use crate::admission::address_limit::AddressLimit;
+use crate::datagrams::share::DatagramShare;
 use crate::datagrams::{
     Answer, Datagram, DatagramJob, DatagramService, Next, Reply, is_answerable, room_for,
 };
-use crate::lifecycle::ServerState;
 use crate::limits::{
     ACCEPT_PAUSE_NS, DATAGRAM_BYTES_MAX, DATAGRAM_PAGES, DATAGRAM_WORKERS_MAX,
     DATAGRAMS_AT_WORK_MAX, DATAGRAMS_PER_ADDRESS,
 };
-use crate::statistics::Counters;
-use crate::worker::{Rank, Shared, Task};
+use crate::observe::statistics::Counters;
+use crate::protocol::common::Common;
+use crate::protocol::connection_handle::ConnectionId;
+use crate::server::lifecycle::ServerState;
+use crate::workers::{Rank, Shared, Task};
 
 use super::thread::Network;
 use super::user_data::{KIND_DATAGRAMS, user_data};

@@ -9,7 +9,7 @@ use crate::connection::Receive;
 use crate::limits::{
     BULK_PER_TURN_MAX, LONG_INPUT_PER_TURN_MAX, SCARCE_PAGES_PART, TURN_LONG_INPUT_NS,
 };
-use crate::waits::Wait;
+use crate::network::waits::Wait;
 
 use super::thread::Network;
 

@@ -3,13 +3,13 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
 
-use crate::common::Common;
 use crate::connection::{Closing, Overdue};
-use crate::lifecycle::ServerState;
 use crate::limits::TOLD_PER_TURN_MAX;
-use crate::phase::Phase;
 use crate::protocol;
-use crate::turn::end_ns;
+use crate::protocol::common::Common;
+use crate::protocol::phase::Phase;
+use crate::protocol::turn::end_ns;
+use crate::server::lifecycle::ServerState;
 
 use super::listening::shortest_of;
 use super::thread::{Event, Network};

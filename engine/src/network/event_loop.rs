@@ -13,15 +13,15 @@ use std::sync::Arc;
 
 use flatpath_driver::{Completion, Driver};
 
-use crate::access_log::AGAIN_NS;
-use crate::common::Common;
-use crate::discard::has_gathered;
-use crate::lifecycle::ServerState;
 use crate::limits::{LISTENER_PATIENCE_NS, TURN_COMPLETIONS_MAX, TURN_WOKEN_MAX};
-use crate::phase::Stall;
+use crate::network::waits::Wait;
+use crate::observe::access_log::AGAIN_NS;
 use crate::protocol;
-use crate::turn::Turn;
-use crate::waits::Wait;
+use crate::protocol::common::Common;
+use crate::protocol::discard::has_gathered;
+use crate::protocol::phase::Stall;
+use crate::protocol::turn::Turn;
+use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
 use super::thread::Network;

@@ -8,8 +8,8 @@ use flatpath_driver::{Driver, Socket};
 use flatpath_structures::slots::Key;
 
 use crate::admission::claim::Claim;
-use crate::behind_proxy::Balancers;
 use crate::connection::Closing;
+use crate::connection::behind_proxy::Balancers;
 use crate::protocol;
 
 use super::thread::{Event, Network, Thread};

@@ -7,9 +7,9 @@ use flatpath_structures::slots::Key;
 
 use crate::connection::Closing;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
-use crate::phase::Stall;
-use crate::waits::{Wait, wait_for};
-use crate::worker::MemoryQueue;
+use crate::network::waits::{Wait, wait_for};
+use crate::protocol::phase::Stall;
+use crate::workers::MemoryQueue;
 
 use super::thread::{Event, Network};
 

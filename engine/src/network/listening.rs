@@ -7,14 +7,14 @@ use flatpath_driver::{Listener as Source, OperationMode, Socket};
 
 use crate::admission::accepting::{AcceptMode, Accepting};
 use crate::admission::arrivals::Arrivals;
-use crate::behind_proxy::Balancers;
+use crate::connection::behind_proxy::Balancers;
 use crate::connection::shortest_ns;
 use crate::limits::Limits;
-use crate::listener_limits::ListenerLimits;
 use crate::memory::pages::PageKind;
-use crate::options::Spread;
 use crate::protocol::erased::DynProtocol;
-use crate::worker::Shared;
+use crate::server::listener_limits::ListenerLimits;
+use crate::server::options::Spread;
+use crate::workers::Shared;
 
 /// A socket that a network thread accepts from.
 pub(super) struct Acceptor {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use flatpath_driver::Driver;
 
-use crate::access_log::{ConnectionLine, Logged, LoggedPeer};
 use crate::connection::Connection;
+use crate::observe::access_log::{ConnectionLine, Logged, LoggedPeer};
 
 use super::thread::{Event, Network, peer_of};
 

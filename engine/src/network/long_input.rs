@@ -25,7 +25,7 @@
 
 use flatpath_driver::{Driver, Piece};
 
-use crate::waits::Wait;
+use crate::network::waits::Wait;
 
 use super::thread::{Event, Thread};
 

@@ -1,8 +1,8 @@
 //! Acts for `crate::admission::long_lived`: ends what addresses have held longest, where others
 //! need some of what it holds.
 //!
-//! What a service counts by address (`turns.rs`) is taken over by the newcomer at once, and its
-//! connection is ended when the thread is asked.
+//! What a service counts by address (`admission/turns.rs`) is taken over by the newcomer at once,
+//! and its connection is ended when the thread is asked.
 
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Key;
@@ -124,7 +124,7 @@ impl<D: Driver> Network<D> {
 
     /// Ends the connections whose end other threads ask for ([`ConnectionEnd`]).
     ///
-    /// [`ConnectionEnd`]: crate::turns::ConnectionEnd
+    /// [`ConnectionEnd`]: crate::admission::turns::ConnectionEnd
     pub(super) fn take_endings(&mut self) {
         let endings = std::mem::take(&mut *self.thread.common.mailbox().endings.lock());
         for key in endings {

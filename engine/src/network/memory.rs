@@ -12,9 +12,8 @@
 use flatpath_driver::Driver;
 use flatpath_structures::slots::Slots;
 
-use crate::address_limit::{Cells, Over};
+use crate::admission::address_limit::{Cells, Over};
 use crate::admission::long_lived::Need;
-use crate::common::Common;
 use crate::connection::{Closing, Connection};
 use crate::limits::IDLE_BYTES_KEPT;
 use crate::memory::account::Facts;
@@ -22,9 +21,10 @@ use crate::memory::holders::{Connections, Look};
 use crate::memory::holding::{Share, Verdict};
 use crate::memory::pages::{Kept, PageKind, Rearm};
 use crate::memory::shortage::{Demand, Step};
-use crate::phase::{Phase, Stall};
+use crate::network::waits::Wait;
 use crate::protocol;
-use crate::waits::Wait;
+use crate::protocol::common::Common;
+use crate::protocol::phase::{Phase, Stall};
 
 use super::thread::{Event, Network, Thread, peer_of};
 

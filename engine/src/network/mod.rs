@@ -52,6 +52,10 @@
 //! Calls go down this table, but for two pairs of files that call each other, those of the end of
 //! an event and `receive.rs` with `written.rs`, and for the steps of a turn in `memory.rs`.
 
+pub(crate) mod mailbox;
+pub(crate) mod open_driver;
+pub(crate) mod waits;
+pub(crate) mod wakes;
 mod accept;
 mod admission;
 mod ahead;

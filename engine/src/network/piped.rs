@@ -26,10 +26,10 @@ use std::ops::RangeInclusive;
 
 use flatpath_driver::Driver;
 
-#[cfg(doc)]
-use crate::phase::Stall;
+use crate::network::waits::Wait;
 use crate::protocol;
-use crate::waits::Wait;
+#[cfg(doc)]
+use crate::protocol::phase::Stall;
 
 use super::thread::Event;
 

@@ -11,7 +11,7 @@ use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 
 use crate::connection::{Chunk, Closing, Joined, Left, Next, Reason};
 use crate::limits::INPUT_BYTES_MAX;
-use crate::phase::Stall;
+use crate::protocol::phase::Stall;
 use crate::protocol::{self, Received};
 
 use super::secure::Opened;

@@ -7,11 +7,11 @@
 use flatpath_driver::{Driver, Operation, OperationMode};
 
 use crate::connection::{Closing, NextReceive, Receive};
-use crate::hand_over::{Becomes, HandOver};
-use crate::phase::{Phase, Stall};
+use crate::network::waits::{Wait, wait_for};
 use crate::protocol;
+use crate::protocol::hand_over::{Becomes, HandOver};
+use crate::protocol::phase::{Phase, Stall};
 use crate::tls::Established;
-use crate::waits::{Wait, wait_for};
 
 use super::thread::Event;
 use super::user_data::{KIND_RECEIVE, KIND_SEND, user_data};
@@ -117,7 +117,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Another protocol takes the connection over (`successor.rs`).
+    /// Another protocol takes the connection over (`protocol/successor.rs`).
     fn hand_over(&mut self, wish: HandOver) {
         if self.connection.is_closing() {
             return;

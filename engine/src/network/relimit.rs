@@ -6,7 +6,7 @@
 
 use flatpath_driver::Driver;
 
-use crate::lifecycle::ServerState;
+use crate::server::lifecycle::ServerState;
 
 use super::listening::{Listener, limit_workers, shortest_of};
 use super::thread::Network;

@@ -20,11 +20,11 @@ use bytes::Bytes;
 use flatpath_driver::{Driver, Piece};
 use flatpath_structures::pool::Buffer;
 
+use crate::connection::output::{Taken, whole};
 use crate::connection::{Chunk, Closing, Form, Room, Sealed};
 use crate::limits::BUFFER_CLASSES;
-use crate::output::{Taken, whole};
+use crate::network::waits::Wait;
 use crate::tls::{Alert, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
-use crate::waits::Wait;
 
 use super::thread::{Event, Network, Thread};
 

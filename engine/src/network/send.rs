@@ -10,15 +10,15 @@
 //! ([`Wait::Send`]) for the next turn, which follows at once. Short replies never wait.
 //!
 //! Of a long file one send carries 256 KiB, or a window of 2 MiB where that is cheaper
-//! (`output/taking.rs`), so it has its turn for each. What is not in the
+//! (`connection/output/taking.rs`), so it has its turn for each. What is not in the
 //! kernel's cache is read by a worker first (`ahead.rs`). How much of it the kernel takes at a time
 //! is for `wide.rs` to say.
 
 use flatpath_driver::{AfterSend, Completion, Driver, Errno, Outcome};
 
+use crate::connection::output::Taken;
 use crate::limits::SHORT_SEND_BYTES_MAX;
-use crate::output::Taken;
-use crate::waits::Wait;
+use crate::network::waits::Wait;
 
 use super::reconcile::Fate;
 use super::thread::{Event, Thread};

@@ -5,27 +5,27 @@ use std::sync::Arc;
 use flatpath_driver::{Driver, OperationMode, Pipes, Region};
 use flatpath_structures::slots::Slots;
 
-use crate::access_log::{AccessLog, LogTo};
 use crate::admission::Admission;
 use crate::admission::descriptors::DescriptorBudget;
-use crate::behind_proxy::ProxyHeader;
-use crate::common::{Common, Entrance};
-use crate::episode::Refusals;
-use crate::lifecycle::ServerState;
+use crate::connection::behind_proxy::ProxyHeader;
 use crate::limits::{ACCEPT_ONE_BY_ONE, Limits, SPLICE_PIPES_MAX};
 use crate::memory::account::Account;
+use crate::network::waits::Waits;
+use crate::network::wakes::Wakes;
+use crate::observe::access_log::{AccessLog, LogTo};
+use crate::observe::episode::Refusals;
+use crate::observe::statistics::ThreadCounters;
 use crate::pairs::Pairs;
-use crate::prompt::Tries;
+use crate::protocol::common::{Common, Entrance};
 use crate::protocol::erased::{DynProtocol, ErasedListener};
-use crate::settings::Preamble;
+use crate::protocol::successor::Successors;
+use crate::protocol::turn::Turn;
+use crate::server::lifecycle::ServerState;
+use crate::server::settings::Preamble;
 #[cfg(feature = "tls")]
-use crate::settings::TlsBegins;
-use crate::statistics::ThreadCounters;
-use crate::successor::Successors;
-use crate::turn::Turn;
-use crate::waits::Waits;
-use crate::wakes::Wakes;
-use crate::worker::{Dispatcher, Shared};
+use crate::server::settings::TlsBegins;
+use crate::workers::prompt::Tries;
+use crate::workers::{Dispatcher, Shared};
 
 use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;
@@ -179,7 +179,7 @@ impl<D: Driver> Thread<D> {
             #[cfg(feature = "tls")]
             if let Some(config) = preamble.tls {
                 let options = listener.protocol.options();
-                let handshakes = crate::handshakes::handshakes(config, options, places);
+                let handshakes = crate::tls::handshakes::handshakes(config, options, places);
                 let number = self.successors.add_own(handshakes);
                 match preamble.tls_begins {
                     TlsBegins::AtOnce => listener.begin_with_handshake(number),

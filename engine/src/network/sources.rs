@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use flatpath_structures::slots::{Key, Slots};
 
-use crate::watch_queue::WatchEntry;
+use crate::watch::queue::WatchEntry;
 
 use super::user_data::SOURCES_MAX;
 

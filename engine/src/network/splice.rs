@@ -24,18 +24,18 @@ use flatpath_driver::{Completion, Driver, OperationMode, Outcome, Piece, Segment
 use flatpath_structures::pool::Buffer;
 use flatpath_structures::slots::Key;
 
+use crate::connection::output::whole;
 use crate::connection::{Chunk, Closing, Connection, Form, Next, Reason, Receive};
-use crate::connection_handle::ConnectionId;
-use crate::hand_over::Becomes;
 use crate::limits::{SPLICE_FILL_BYTES, SPLICE_PULL_BYTES_MAX, SPLICE_PULL_BYTES_MIN};
-use crate::output::whole;
+use crate::network::waits::Wait;
 use crate::pairs::ends::{Close, Ending, Standing};
 use crate::pairs::joining::{Candidate, Joining, Unfit};
 use crate::pairs::passing::{Arrival, Passing, has_room};
 use crate::pairs::{PairEnd, Take};
-use crate::phase::Stall;
 use crate::protocol;
-use crate::waits::Wait;
+use crate::protocol::connection_handle::ConnectionId;
+use crate::protocol::hand_over::Becomes;
+use crate::protocol::phase::Stall;
 
 use super::reconcile::Fate;
 use super::secure::Opened;

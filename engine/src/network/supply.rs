@@ -12,7 +12,7 @@ use flatpath_structures::pool::{Buffer, PoolHandle};
 
 use crate::connection::{Chunk, Inbox, Supply};
 use crate::limits::BUFFER_CLASSES;
-use crate::phase::Phase;
+use crate::protocol::phase::Phase;
 
 use super::thread::{Event, Thread};
 

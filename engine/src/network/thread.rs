@@ -12,17 +12,17 @@ use flatpath_driver::{Driver, Outcome, Piece, Pipes};
 use flatpath_structures::slots::{Key, Slots};
 
 use crate::admission::Load;
-use crate::common::Common;
 use crate::connection::Connection;
-use crate::io::Io;
 use crate::memory::account::Account;
+use crate::network::waits::{Wait, Waits};
+use crate::observe::regions::Entered;
+use crate::observe::statistics::Counters;
 use crate::pairs::Pairs;
 use crate::protocol;
+use crate::protocol::common::Common;
 use crate::protocol::erased::DynProtocol;
-use crate::regions::Entered;
-use crate::statistics::Counters;
-use crate::successor::Successors;
-use crate::waits::{Wait, Waits};
+use crate::protocol::io::Io;
+use crate::protocol::successor::Successors;
 
 use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::memory::pools::Pools;
-    use crate::worker::{ListenerName, Shared};
+    use crate::workers::{ListenerName, Shared};
 
     /// A network thread that listens nowhere.
     fn network() -> (Network<Simulation>, World) {

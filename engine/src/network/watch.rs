@@ -18,8 +18,8 @@ use flatpath_driver::{Completion, Driver, Errno, Operation, Outcome};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
-use crate::discard::discard_last;
-use crate::watch_queue::WatchEntry;
+use crate::protocol::discard::discard_last;
+use crate::watch::queue::WatchEntry;
 
 use super::sources::{Source, State};
 use super::thread::Network;

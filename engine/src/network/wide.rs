@@ -18,15 +18,15 @@
 //!   [`WIDE_BYTES`], and [`UNSENT_BYTES_MAX`] for each other one.
 //!
 //! A send to a wide socket carries as much as it takes at a time, unless the kernel paces it
-//! (`output/taking.rs`).
+//! (`connection/output/taking.rs`).
 //!
 //! Cost: of a long send a comparison; a system call when the width changes, one more when it
 //! becomes wide, and two for a look.
 
 use flatpath_driver::Driver;
 
+use crate::connection::output::Width;
 use crate::limits::UNSENT_BYTES_MAX;
-use crate::output::Width;
 
 use super::sends::WIDE_BYTES;
 use super::thread::{Event, Network};

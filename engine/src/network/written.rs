@@ -16,7 +16,7 @@
 use flatpath_driver::{Driver, Piece};
 
 use crate::connection::Chunk;
-use crate::phase::Stall;
+use crate::protocol::phase::Stall;
 
 use super::thread::Event;
 

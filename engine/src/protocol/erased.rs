@@ -10,16 +10,16 @@ use flatpath_driver::{Filling, Region, RegionConfig};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::{Key, Slots};
 
-use crate::access_log::LogEnd;
 use crate::connection::Closing;
-use crate::context::{Context, Envelope, Job};
-use crate::discard::discard;
-use crate::free_list::{FreeList, Trimmed};
-use crate::io::Io;
-use crate::listener_limits::ListenerLimits;
-use crate::options::ListenerOptions;
+use crate::observe::access_log::LogEnd;
+use crate::protocol::context::{Context, Envelope, Job};
+use crate::protocol::discard::discard;
+use crate::protocol::io::Io;
 use crate::protocol::{Event, PerThread, Protocol, Received, ThreadEvent, options_of};
-use crate::worker::Task;
+use crate::server::listener_limits::ListenerLimits;
+use crate::server::options::ListenerOptions;
+use crate::workers::Task;
+use crate::workers::free_list::{FreeList, Trimmed};
 
 /// A protocol on one network thread, whatever it is.
 ///

@@ -5,8 +5,8 @@
 
 use flatpath_driver::{Piped, Region};
 
-use crate::io::Io;
-use crate::phase::Phase;
+use crate::protocol::io::Io;
+use crate::protocol::phase::Phase;
 
 /// What has happened to a connection; see [`Protocol::event`](crate::Protocol::event).
 ///

@@ -14,6 +14,8 @@
 //! The rest of the engine knows `Records`, `Established` and `Alert`. Without the feature `tls`
 //! there are none of them (`off.rs`), and the compiler drops what is done with them.
 
+#[cfg(feature = "tls")]
+pub(crate) mod handshakes;
 mod clients;
 mod config;
 mod records;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::tls_terms::TlsTerms;
+use crate::protocol::tls_terms::TlsTerms;
 
 pub(crate) const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 pub(crate) const OVERHEAD_BYTES_MAX: usize = 32;

@@ -20,8 +20,8 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::records::{Direction, NotOffered, Records, Schedule, split_record};
-use crate::options::TlsVersion;
-use crate::tls_terms::{PeerCertificate, TlsTerms};
+use crate::protocol::tls_terms::{PeerCertificate, TlsTerms};
+use crate::server::options::TlsVersion;
 
 /// A handshake that a client has begun.
 pub(crate) trait Handshake: Send {

@@ -29,7 +29,7 @@ const COVERS: [(Step, &[&str]); 6] = [
             "Cargo.toml",
             "src/lib.rs",
             "off.rs",
-            "engine/src/open_driver.rs",
+            "engine/src/network/open_driver.rs",
         ],
     ),
     // Types of the kernel's interface differ by processor; nothing above these names them.

@@ -1,5 +1,5 @@
 //! Rules `under-lock` and `uncontained`: where code of a program may not run (B1 and B2 of
-//! `engine/src/discard.rs`).
+//! `engine/src/protocol/discard.rs`).
 //!
 //! `under-lock`, in the crates that hold values of a program: while a lock's guard lives, nothing
 //! is dropped that may be a program's, and no closure is called. A guard is what `let` binds to a
@@ -66,11 +66,11 @@ const CALLS: &[(&str, &[&str])] = &[
         "engine/src/protocol/erased.rs",
         &["ThreadState", ":", ":", "new"],
     ),
-    ("engine/src/access_log.rs", &["output", ".", "write"]),
-    ("engine/src/access_log.rs", &["sink", ".", "dropped"]),
-    ("engine/src/access_log.rs", &["sink", ".", "open"]),
+    ("engine/src/observe/access_log.rs", &["output", ".", "write"]),
+    ("engine/src/observe/access_log.rs", &["sink", ".", "dropped"]),
+    ("engine/src/observe/access_log.rs", &["sink", ".", "open"]),
     ("engine/src/network/", &["signalled", ")", "("]),
-    ("engine/src/successor.rs", &["begun", ".", "make"]),
+    ("engine/src/protocol/successor.rs", &["begun", ".", "make"]),
 ];
 
 /// Functions that contain the closure they are given.
@@ -389,7 +389,7 @@ impl Socket {
 
     #[test]
     fn calls_of_a_program_outside_contain_are_found() {
-        let log = "engine/src/access_log.rs";
+        let log = "engine/src/observe/access_log.rs";
         let bare = "fn flush(&mut self) { self.output.write(&mut self.lines); }";
         assert_eq!(lines(log, bare), [1]);
         let contained = "fn flush(&mut self) { contain(|| output.write(&mut self.lines)); }";
