@@ -2,6 +2,9 @@
 //!
 //! The programs' output comes on a port of its own, so that no message of the kernel stands in a
 //! line of theirs; the kernel's go to a file beside it, and are shown when it does not come up.
+//!
+//! [`BESIDE`] programs run at once: while one waits, another computes. Their lines come mixed, each
+//! with its program's number before it.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -16,9 +19,32 @@ use super::package;
 use super::programs::Program;
 use crate::process::{self, Show};
 
-/// What stands before our own lines.
-pub(super) const BEGIN: &str = "kernels: begin ";
-pub(super) const END: &str = "kernels: end ";
+/// Our own lines among those of a program: as it begins, and how long it took, with its seconds in
+/// all, in itself and in the kernel.
+pub(super) const BEGIN: &str = "kernels: begin";
+pub(super) const TOOK: &str = "kernels: took ";
+
+/// A busy machine runs the emulated one too seldom for the kernel's checks of its clocks: it would
+/// read the time from a device, in a call of the kernel, which takes three times as long.
+const CLOCKS: &str = "no_timer_check tsc=reliable";
+const SETTINGS: &str = "console=ttyS0 panic=-1 mitigations=off";
+
+/// Debian's own programs: others' that this machine has may be scripts, which start many programs
+/// each time.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Has Rust's runner say how long each test took, which it does only for who may use what is not
+/// stable.
+const TIMES: &str = "-Zunstable-options --report-time";
+const UNSTABLE: &str = "RUSTC_BOOTSTRAP=1";
+
+/// How many programs run at once, on two processors.
+const BESIDE: usize = 2;
+
+/// The processor. It lacks what costs an emulated one more than it gains: strings that are copied
+/// byte by byte (`erms`, `fsrm`), a fifth level of pages, and keys and rights of pages for which
+/// all translations of addresses are forgotten at each change.
+const PROCESSOR: &str = "max,erms=off,fsrm=off,la57=off,pku=off,smap=off";
 
 /// How long it takes to boot, and to end.
 const BOOT_TIME_MAX: Duration = Duration::from_secs(180);
@@ -53,10 +79,8 @@ pub(super) fn run_package(
     time_max: Duration,
     show: Show,
 ) -> Result<Vec<String>> {
-    let commands = package::commands(package, tests);
-    let seconds = time_max.as_secs();
-    let script =
-        format!("echo '{BEGIN}0'\ntimeout -k 5 {seconds} {commands}\necho \"\n{END}$?\"\n");
+    let mut script = program_function(time_max);
+    let _ = writeln!(script, "program 0 / {}", package::commands(package, tests));
     boot(kernel, First::Systemd, &script, time_max, show)
 }
 
@@ -79,7 +103,7 @@ fn boot(
     };
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"])
+        .args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", PROCESSOR])
         .args(["-smp", "2", "-m", "4096", "-nic", "none"])
         .args(["-display", "none", "-monitor", "none", "-no-reboot"])
         .arg("-kernel")
@@ -87,9 +111,8 @@ fn boot(
         .arg("-initrd")
         .arg(&kernel.initial)
         .arg("-append")
-        // A busy machine runs the emulated one too seldom for the kernel's check of its timer.
         .arg(format!(
-            "console=ttyS0 panic=-1 mitigations=off no_timer_check {SCRIPT}={} {first}",
+            "{CLOCKS} {SETTINGS} {SCRIPT}={} {first}",
             script.display()
         ))
         .arg("-serial")
@@ -107,7 +130,7 @@ fn boot(
         .arg("-virtfs")
         .arg("local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap");
     let report = process::watch(&command, BOOT_TIME_MAX + time_max, show)?;
-    let began = report.lines.iter().any(|line| line.starts_with(BEGIN));
+    let began = report.lines.iter().any(|line| line.ends_with(BEGIN));
     if !began {
         let said = std::fs::read_to_string(&console).unwrap_or_default();
         let last: Vec<&str> = said.lines().rev().take(30).collect();
@@ -127,32 +150,53 @@ fn boot(
 /// What runs there, as root in this machine's files.
 fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
     let (name, factor) = FACTOR;
-    let path = std::env::var("PATH").unwrap_or_default();
     let built = || crate::workspace::root().join("target/debug/flatpath");
     let server = std::env::var_os("FLATPATH").map_or_else(built, Into::into);
     let server = server.display();
     let mut script = format!(
-        "export HOME=/root TMPDIR=/tmp RUST_TEST_THREADS=4 {name}={factor}\n\
-         export PATH='{path}:/usr/sbin:/sbin' FLATPATH='{server}' RUST_BACKTRACE=0\n\
+        "export HOME=/root TMPDIR=/tmp RUST_TEST_THREADS=4 {name}={factor} {UNSTABLE}\n\
+         export PATH={PATH} FLATPATH='{server}' RUST_BACKTRACE=0\n\
          hostname localhost; ulimit -n 65536\n\
          truncate -s 900M /srv/tmp; mkfs.ext4 -q /srv/tmp; mount -o loop /srv/tmp /tmp\n\
          chmod 1777 /tmp; ln -sf /proc/self/fd /dev/fd\n\
          ln -sf fd/0 /dev/stdin; ln -sf fd/1 /dev/stdout; ln -sf fd/2 /dev/stderr\n"
     );
+    script += &program_function(time_max);
+    let _ = writeln!(
+        script,
+        "beside() {{\n\
+             while [ $(jobs -rp | wc -l) -ge {BESIDE} ]; do wait -n; done\n\
+             program \"$@\" &\n\
+         }}"
+    );
     for (number, (program, tests)) in programs.iter().enumerate() {
         let directory = program.directory.display();
         let file = program.file.display();
-        // What tests say past their runner comes after its lines, which it writes in parts.
         // The names are many, and of letters, digits, `_` and `:` alone.
         let tests = tests.join(" ");
-        let seconds = time_max.as_secs();
-        let _ = write!(
+        let _ = writeln!(
             script,
-            "echo '{BEGIN}{number}'; cd '{directory}'\n\
-             CARGO_MANIFEST_DIR='{directory}' timeout -k 5 {seconds} '{file}' --exact {tests} \
-             2>/run/said; ended=$?\n\
-             echo; cat /run/said; echo \"\n{END}$ended\"\n"
+            "beside {number} '{directory}' '{file}' {TIMES} --exact {tests}"
         );
     }
-    script
+    script + "wait\n"
+}
+
+/// A function of the shell that runs a program: its number, where, and the command.
+fn program_function(time_max: Duration) -> String {
+    let seconds = time_max.as_secs();
+    // What tests say past their runner comes after its lines, which it writes in parts. A line that
+    // is longer than what a pipe takes at once would be mixed with another's.
+    format!(
+        r#"program() {{
+    local number=$1; cd "$2"; export CARGO_MANIFEST_DIR="$2"; shift 2
+    local TIMEFORMAT=$'\n{TOOK}%R %U %S'
+    {{
+        echo '{BEGIN}'
+        time timeout -k 5 {seconds} "$@" 2>/run/said-$number
+        cat /run/said-$number
+    }} 2>&1 | stdbuf -oL cut -b -3900 | sed -u "s/^/$number: /"
+}}
+"#
+    )
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use flatpath_testkit::skipped::{Version, version, version_in};
 
 use super::left_out::Divided;
-use super::machine::{BEGIN, END};
+use super::machine::TOOK;
 use super::programs::Program;
 use crate::test_summary::first_panic;
 
@@ -40,9 +40,30 @@ pub(super) struct Results {
     version: String,
     release: String,
     pub(super) took: Duration,
-    /// By program, in their order, and test.
-    fates: Vec<(String, BTreeMap<String, Fate>)>,
+    /// By program, in their order.
+    programs: Vec<Row>,
 }
+
+/// Of a program.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    /// By test.
+    fates: BTreeMap<String, Fate>,
+    took: Took,
+    /// How long each test took that ended, with its name.
+    tests: Vec<(Duration, String)>,
+}
+
+/// Seconds that a program took, and those of processors. None, if it did not come to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Took {
+    all: f64,
+    computed: f64,
+}
+
+/// How many tests are listed that took longest.
+const SLOWEST: usize = 8;
 
 impl Results {
     pub(super) fn new(version: &str, release: &str) -> Self {
@@ -50,22 +71,27 @@ impl Results {
             version: version.to_owned(),
             release: release.to_owned(),
             took: Duration::ZERO,
-            fates: Vec::new(),
+            programs: Vec::new(),
         }
     }
 
-    fn of(&mut self, program: &str) -> &mut BTreeMap<String, Fate> {
-        let place = self.fates.iter().position(|(name, _)| name == program);
+    fn of(&mut self, program: &str) -> &mut Row {
+        let place = self.programs.iter().position(|row| row.name == program);
         let place = place.unwrap_or_else(|| {
-            self.fates.push((program.to_owned(), BTreeMap::new()));
-            self.fates.len() - 1
+            self.programs.push(Row {
+                name: program.to_owned(),
+                fates: BTreeMap::new(),
+                took: Took::default(),
+                tests: Vec::new(),
+            });
+            self.programs.len() - 1
         });
-        &mut self.fates[place].1
+        &mut self.programs[place]
     }
 
     /// Notes the tests that do not run here.
     pub(super) fn leave_out(&mut self, program: &Program, divided: &Divided<'_>) {
-        let fates = self.of(&program.name);
+        let fates = &mut self.of(&program.name).fates;
         for (test, reason) in &divided.out {
             fates.insert((*test).to_owned(), Fate::LeftOut((*reason).to_owned()));
         }
@@ -77,20 +103,24 @@ impl Results {
     /// Notes what the programs said, which were to run these tests.
     pub(super) fn read(&mut self, programs: &[(&Program, Vec<&str>)], lines: &[String]) {
         for (number, (program, tests)) in programs.iter().enumerate() {
-            let begin = format!("{BEGIN}{number}");
-            let said = lines.iter().skip_while(|line| **line != begin).skip(1);
-            let said: Vec<String> = said
-                .take_while(|line| !line.starts_with(END) && !line.starts_with(BEGIN))
-                .cloned()
-                .collect();
+            let of_it = format!("{number}: ");
+            let said = lines.iter().filter_map(|line| line.strip_prefix(&of_it));
+            let said: Vec<String> = said.map(String::from).collect();
             let fates = fates(tests, &said, version(&self.release));
-            self.of(&program.name).extend(fates);
+            let row = self.of(&program.name);
+            row.fates.extend(fates);
+            row.took = said.iter().find_map(|line| took(line)).unwrap_or_default();
+            let times = tests.iter().filter_map(|test| {
+                let (_, time) = verdict(test, &said)?;
+                Some((time?, (*test).to_owned()))
+            });
+            row.tests.extend(times);
         }
     }
 
     /// How many tests failed.
     pub(super) fn failed(&self) -> usize {
-        let fates = self.fates.iter().flat_map(|(_, fates)| fates.values());
+        let fates = self.programs.iter().flat_map(|row| row.fates.values());
         fates.filter(|fate| matches!(fate, Fate::Failed(_))).count()
     }
 }
@@ -101,7 +131,7 @@ fn fates(tests: &[&str], said: &[String], running: Option<Version>) -> BTreeMap<
         .iter()
         .map(|test| {
             let fate = match verdict(test, said) {
-                Some("ok") => Fate::Passed,
+                Some(("ok", _)) => Fate::Passed,
                 Some(_) => Fate::Failed(failure(test, said)),
                 None => Fate::Failed("it did not end".to_owned()),
             };
@@ -124,12 +154,31 @@ fn fates(tests: &[&str], said: &[String], running: Option<Version>) -> BTreeMap<
     fates
 }
 
-/// What its line says.
-fn verdict<'a>(test: &str, said: &'a [String]) -> Option<&'a str> {
+/// What its line says, and how long it took, if that is told.
+fn verdict<'a>(test: &str, said: &'a [String]) -> Option<(&'a str, Option<Duration>)> {
     said.iter().find_map(|line| {
         let rest = line.strip_prefix("test ")?.strip_prefix(test)?;
         let rest = rest.strip_prefix(" - should panic").unwrap_or(rest);
-        rest.strip_prefix(" ... ")
+        let verdict = rest.strip_prefix(" ... ")?;
+        let Some((verdict, time)) = verdict.split_once(" <") else {
+            return Some((verdict, None));
+        };
+        let seconds = time.strip_suffix("s>").and_then(|it| it.parse().ok());
+        let time = seconds.and_then(|it| Duration::try_from_secs_f64(it).ok());
+        Some((verdict, time))
+    })
+}
+
+/// What the line says that a program ends with, if it is that.
+fn took(line: &str) -> Option<Took> {
+    let numbers = line.strip_prefix(TOOK)?.split(' ').map(str::parse);
+    let numbers: Vec<f64> = numbers.collect::<Result<_, _>>().ok()?;
+    let [all, itself, kernel] = numbers[..] else {
+        return None;
+    };
+    Some(Took {
+        all,
+        computed: itself + kernel,
     })
 }
 
@@ -160,21 +209,35 @@ fn failure(test: &str, said: &[String]) -> String {
     first_panic(&lines).unwrap_or_else(|| "it does not say why".to_owned())
 }
 
-/// A kernel's rows.
+/// A kernel's rows, and the tests that took longest.
 impl fmt::Display for Results {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (program, fates) in &self.fates {
+        for Row {
+            name, fates, took, ..
+        } in &self.programs
+        {
             let count = |wanted: fn(&Fate) -> bool| fates.values().filter(|it| wanted(it)).count();
             writeln!(
                 to,
-                "{:<8} {program:<22} {:>6} {:>6} {:>18} {:>8} {:>8}",
+                "{:<8} {name:<22} {:>6} {:>6} {:>18} {:>8} {:>8} {:>7.0} {:>7.0}",
                 self.version,
                 count(|fate| *fate == Fate::Passed),
                 count(|fate| matches!(fate, Fate::Failed(_))),
                 count(|fate| matches!(fate, Fate::NotOnThisKernel(_))),
                 count(|fate| matches!(fate, Fate::LeftOut(_))),
                 count(|fate| *fate == Fate::Computes),
+                took.all,
+                took.computed,
             )?;
+        }
+        let tests = self.programs.iter().flat_map(|row| {
+            let named = |(time, test): &(Duration, String)| (*time, format!("{} {test}", row.name));
+            row.tests.iter().map(named)
+        });
+        let mut tests: Vec<(Duration, String)> = tests.collect();
+        tests.sort_by(|one, other| other.cmp(one));
+        for (time, test) in tests.iter().take(SLOWEST) {
+            writeln!(to, "{:<8} {:>4} s {test}", self.version, time.as_secs())?;
         }
         let seconds = self.took.as_secs();
         writeln!(to, "{:<8} {} in {seconds} s", self.version, self.release)
@@ -185,20 +248,28 @@ impl fmt::Display for Results {
 /// the same on each kernel is no part of the share that is left out.
 pub(super) fn report(all: &[Results]) -> String {
     let mut report = format!(
-        "\n{:<8} {:<22} {:>6} {:>6} {:>18} {:>8} {:>8}\n",
-        "kernel", "program", "passed", "failed", "not on this kernel", "left out", "computes"
+        "\n{:<8} {:<22} {:>6} {:>6} {:>18} {:>8} {:>8} {:>7} {:>7}\n",
+        "kernel",
+        "program",
+        "passed",
+        "failed",
+        "not on this kernel",
+        "left out",
+        "computes",
+        "seconds",
+        "of CPU"
     );
     let mut reasons: BTreeMap<(&str, &str, &str), BTreeSet<&str>> = BTreeMap::new();
     let (mut tests, mut out) = (0, 0);
     for results in all {
         let _ = write!(report, "{results}");
-        for (program, fates) in &results.fates {
+        for Row { name, fates, .. } in &results.programs {
             for (test, fate) in fates {
                 tests += usize::from(*fate != Fate::Computes);
                 let (what, why) = match fate {
                     Fate::Passed | Fate::Computes => continue,
                     Fate::Failed(why) => {
-                        let _ = writeln!(report, "FAILED {program} {test}: {why}");
+                        let _ = writeln!(report, "FAILED {name} {test}: {why}");
                         continue;
                     }
                     Fate::NotOnThisKernel(why) => ("not on this kernel", why),
@@ -228,6 +299,7 @@ pub(super) fn report(all: &[Results]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::machine::BEGIN;
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(String::from).collect()
@@ -333,7 +405,11 @@ mod tests {
         };
         let programs = [program("p one"), program("p two")];
         let wanted: Vec<_> = programs.iter().map(|it| (it, vec!["x"])).collect();
-        let said = format!("{BEGIN}0\ntest x ... ok\n\n{END}0\n{BEGIN}1\n\n{END}124\n");
+        // They ran beside each other, and the second was ended.
+        let said = format!(
+            "0: {BEGIN}\n1: {BEGIN}\n0: test x ... ok <12.345s>\n0: \n1: {TOOK}1200.0 0.5 0.25\n\
+             0: {TOOK}20.0 1.5 2.5\n"
+        );
         let mut results = Results::new("6.1", "6.1.0-37-amd64");
         let divided = Divided {
             out: vec![("y", "slow")],
@@ -343,6 +419,16 @@ mod tests {
         results.leave_out(&programs[0], &divided);
         results.read(&wanted, &lines(&said));
         assert_eq!(results.failed(), 1);
+        let of_first = &results.programs[0];
+        let expected = Took {
+            all: 20.0,
+            computed: 4.0,
+        };
+        assert_eq!(of_first.took, expected);
+        assert_eq!(
+            of_first.tests,
+            [(Duration::from_millis(12_345), "x".to_owned())]
+        );
         let report = report(&[results]);
         assert!(
             report.contains("FAILED p two x: it did not end"),
