@@ -66,6 +66,10 @@ fn start(driver: Driver, site: &Site, state: &Site, at: SocketAddr, more: &[&str
         .start()
 }
 
+/// Where a user of the machine finds programs. What the tests' own search path has beside these may
+/// be root's alone.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// A program that runs as this user and these groups, in a directory.
 fn by(user: u32, groups: &[u32], program: &str, within: &Path) -> Command {
     let setpriv = tools::locate("setpriv").expect("util-linux is essential");
@@ -78,7 +82,8 @@ fn by(user: u32, groups: &[u32], program: &str, within: &Path) -> Command {
         true => command.arg("--clear-groups"),
         false => command.arg(format!("--groups={}", groups.join(","))),
     };
-    command.arg(program).current_dir(within).env("HOME", within);
+    command.arg(program).current_dir(within);
+    command.env("HOME", within).env("PATH", PATH);
     command
 }
 
