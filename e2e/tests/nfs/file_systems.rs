@@ -7,6 +7,7 @@ mod case;
 mod full;
 
 use std::fs::{self, File, Permissions};
+use std::num::NonZeroU64;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -14,9 +15,9 @@ use std::process::Command;
 use flatpath_testkit::deadline::patience;
 use flatpath_testkit::image::{Format, Image};
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::nfs::{Connection, create, getattr, lookup, mount};
+use flatpath_testkit::nfs::{Connection, create, getattr, lookup, mount, read};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, noise, tools, until_true};
-use rustix::fs::{copy_file_range, ioctl_ficlone};
+use rustix::fs::{Advice, copy_file_range, fadvise, ioctl_ficlone};
 use rustix::process::Signal;
 
 each_driver!(
@@ -87,6 +88,7 @@ fn serves_as_promised(driver: Driver, at: &Path) {
     let mut server = serve(driver, at, &state);
     names_have_up_to_255_bytes(&server);
     what_changed_is_served_anew(&server, at);
+    what_no_memory_has_is_read_from_the_disk(&server, at);
     an_upload_is_whole_or_nothing(&server, at);
     handles_of_removed_files_are_stale(&server, at);
     let mut nfs = Connection::open(server.address("nfs"));
@@ -161,6 +163,41 @@ fn what_changed_is_served_anew(server: &Server, at: &Path) {
     is_served(&mixed, "after a range was copied");
     if ioctl_ficlone(writable(), from()).is_ok() {
         is_served(&new, "after all became a reference");
+    }
+}
+
+/// A network thread reads what it can without waiting (`RWF_NOWAIT`), a worker the rest: no byte is
+/// lost between them, whatever part of a file is in memory. (Files in memory stay there.)
+fn what_no_memory_has_is_read_from_the_disk(server: &Server, at: &Path) {
+    const BYTES: usize = 5 * 65_536 + 17;
+    let bytes: Vec<u8> = noise(4, BYTES);
+    let path = at.join("read");
+    fs::write(&path, &bytes).expect("room");
+    let file = File::open(&path).expect("ours");
+    file.sync_all()
+        .expect("only what is on the disk is dropped");
+    let mut nfs = Connection::open(server.address("nfs"));
+    let root = nfs.root();
+    let handle = nfs.lookup(&root, "read");
+    // All of it, its end, its middle, nothing.
+    for (offset, length) in [
+        (0, None),
+        (131_072, None),
+        (65_536, Some(65_536)),
+        (1 << 30, None),
+    ] {
+        let length = length.map(|length| NonZeroU64::new(length).expect("more than none"));
+        let forget = || fadvise(&file, offset, length, Advice::DontNeed).expect("a regular file");
+        forget();
+        assert!(server.client().get("/read").body == bytes, "from {offset}");
+        forget();
+        let mut found = Vec::new();
+        while found.len() < BYTES {
+            let part = nfs.call(&read(&handle, found.len() as u64, 32_768)).data();
+            assert!(!part.is_empty(), "an end at {}", found.len());
+            found.extend(part);
+        }
+        assert!(found == bytes, "by NFS from {offset}");
     }
 }
 

@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
-use flatpath_testkit::{Driver, Over, each_driver, noise, tools};
+use flatpath_testkit::deadline::long_patience;
+use flatpath_testkit::{Driver, Over, Site, each_driver, noise, tools};
+use nix::sched::{CloneFlags, unshare};
 
-use crate::nfs::mounted::{Mount, shell, succeeds};
+use crate::nfs::mounted::{Mount, shell, start, succeeds};
 
 each_driver!(
     files_are_copied_packed_and_listed,
@@ -16,6 +19,7 @@ each_driver!(
     a_database_keeps_its_rows,
     a_mapped_file_is_written,
     several_connections_and_small_transfers_carry_the_same,
+    a_mount_without_ports_asks_the_portmapper,
     names_that_stay_are_listed_once_while_others_go,
 );
 
@@ -131,6 +135,41 @@ fn several_connections_and_small_transfers_carry_the_same(driver: Driver) {
         );
         mount.end();
     }
+}
+
+/// As `mount(8)` does it, in a name space of the network that has a port 111 for each test.
+fn a_mount_without_ports_asks_the_portmapper(driver: Driver) {
+    let found = ["ip", "mount", "mount.nfs", "umount"].map(tools::find);
+    let ([Some(_), Some(mount), Some(_), Some(umount)], Some(known)) =
+        (found, Mount::new(driver, "", &[]))
+    else {
+        return;
+    };
+    // It was to see that the kernel has a client.
+    known.end();
+    if let Err(cause) = unshare(CloneFlags::CLONE_NEWNET) {
+        tools::refused::<()>(&format!("a name space: {cause}"));
+        return;
+    }
+    tools::loopback_up().expect("it is ours");
+    let (site, state, at) = (Site::new(), Site::new(), Site::new());
+    site.write("file", "content");
+    let anywhere = "0.0.0.0:0".parse().expect("an address");
+    let more = ["--nfs-portmapper", "0.0.0.0"];
+    let server = start(driver, &site, &state, anywhere, &more);
+    let run = |program: &Path, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let output = tools::run(command.args(arguments).arg(at.path()), long_patience());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+    };
+    for options in ["vers=3,nolock", "vers=3,nolock,mountproto=udp"] {
+        run(&mount, &["-t", "nfs", "-o", options, "127.0.0.1:/"]);
+        let text = fs::read_to_string(at.at("file")).expect("it is mounted");
+        assert_eq!(text, "content", "{options}");
+        run(&umount, &[]);
+    }
+    server.end();
 }
 
 /// How many names a directory has at first.
