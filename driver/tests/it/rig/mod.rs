@@ -351,11 +351,19 @@ pub(crate) fn connect_narrow(address: SocketAddr) -> TcpStream {
     client
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from place to place, again and again after a number that nothing here is a
+/// multiple of: computing each of many megabytes takes an emulated processor minutes.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    (0..length)
-        .map(|place| (place as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0])
-        .collect()
+    const PRIME: usize = 65_521;
+    let computed = (0..length.min(PRIME))
+        .map(|place| (place as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]);
+    let mut bytes: Vec<u8> = computed.collect();
+    bytes.reserve_exact(length - bytes.len());
+    while bytes.len() < length {
+        let more = PRIME.min(length - bytes.len());
+        bytes.extend_from_within(..more);
+    }
+    bytes
 }
 
 pub(crate) fn read_to_end(client: &mut TcpStream) -> Vec<u8> {
