@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 
 use crate::workspace;
 
+mod absent;
 mod atomics;
 mod denied;
 mod drills;
@@ -91,6 +92,7 @@ fn check(root: &Path) -> Result<Vec<Fault>> {
     hazard_table::check(root, sources, &mut faults)?;
     layering::check(&mut faults)?;
     features::check(&mut faults)?;
+    absent::check(&mut faults)?;
     targets::check(sources, &mut faults)?;
     denied::check(root, sources, &mut faults)?;
     repository::check(root, &mut faults)?;
