@@ -6,8 +6,8 @@
 //! - by `cargo xtask fuzz --seconds N`: over further mutations;
 //! - under libFuzzer, for hours: see README.md.
 //!
-//! A body is a function of its input alone: no state is left from one input to the next, no clock
-//! and no order of threads decides anything, so what failed once fails again.
+//! A body is a function of its input alone: no state of one input, no clock and no order of threads
+//! decides what becomes of another, so what failed once fails again.
 #![forbid(unsafe_code)]
 
 pub mod mutate;

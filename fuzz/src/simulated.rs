@@ -1,5 +1,11 @@
-//! A simulated server for one input: calm, with small buffers, and long deadlines.
+//! A simulated server, calm, with small buffers, and long deadlines: for one input, or for many one
+//! after the other.
+//!
+//! To make one and to end it costs ten times what it costs to serve an input. So a target with
+//! thousands of inputs keeps one ([`Kept`]). From one input to the next stay the clock, which no
+//! run depends on, and caches. After each, the server holds what it held before.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use flatpath::Protocol;
@@ -44,6 +50,79 @@ pub(crate) fn serve_in<P: Protocol>(
         ..Limits::default()
     };
     SimulatedServer::new(conditions, protocol)
+}
+
+/// Inputs of one server. The simulated network looks at all that have been, so they are not many.
+const INPUTS_MAX: u32 = 100;
+
+/// A server for many inputs. One that an input has made fail is not used again.
+pub(crate) struct Kept {
+    make: fn() -> SimulatedServer,
+    rested: Cell<Option<Rested>>,
+}
+
+/// A server between two inputs.
+struct Rested {
+    server: SimulatedServer,
+    /// What it holds without a client: what waits for one.
+    held: Held,
+    inputs: u32,
+}
+
+/// Sockets, receive buffers, operations, and bytes of pooled buffers.
+type Held = [usize; 4];
+
+impl Kept {
+    pub(crate) const fn new(make: fn() -> SimulatedServer) -> Kept {
+        Kept {
+            make,
+            rested: Cell::new(None),
+        }
+    }
+
+    /// Serves one input, whose clients have ended when `act` returns.
+    ///
+    /// # Panics
+    /// When something is left of it.
+    pub(crate) fn serve<T>(&self, act: impl FnOnce(&mut SimulatedServer) -> T) -> T {
+        let rested = self.rested.take();
+        let mut rested = rested.unwrap_or_else(|| Rested::new((self.make)()));
+        let value = act(&mut rested.server);
+        rested.inputs += 1;
+        if rested.inputs == INPUTS_MAX {
+            end(rested.server);
+            return value;
+        }
+        let held = rested.rests();
+        assert_eq!(held, rested.held, "something is left of an input");
+        self.rested.set(Some(rested));
+        value
+    }
+}
+
+impl Rested {
+    fn new(server: SimulatedServer) -> Rested {
+        let mut rested = Rested {
+            server,
+            held: Held::default(),
+            inputs: 0,
+        };
+        rested.held = rested.rests();
+        rested
+    }
+
+    /// Lets the server come to rest. Returns what it holds.
+    fn rests(&mut self) -> Held {
+        for _ in 0..TURNS_MAX {
+            self.server.turn();
+            if self.server.is_settled() {
+                let (held, bytes) = self.server.leaks();
+                let (sockets, operations) = (held.sockets.len(), held.operations.len());
+                return [sockets, held.pieces as usize, operations, bytes];
+            }
+        }
+        panic!("the server does not come to rest");
+    }
 }
 
 /// A client and all that it has heard.

@@ -41,7 +41,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "http2_frames",
         body: http::frames::run,
-        mutations: 1_000,
+        mutations: 10_000,
     },
     Target {
         name: "hpack_blocks",
