@@ -142,12 +142,6 @@ impl Core {
         core
     }
 
-    /// What is left of this stream's frame means nothing any more.
-    pub(super) fn forget_body(&mut self, stream: u32) {
-        let left = self.input.forget_body(stream);
-        self.release(None, left);
-    }
-
     /// What a stream is that the session does not have.
     pub(super) fn gone(&self, stream: u32) -> Gone {
         match stream {
@@ -433,11 +427,13 @@ impl Core {
         wire::put(&mut self.out, Kind::GoAway, 0, 0, &payload);
     }
 
-    /// Ends a stream, which the session forgets.
+    /// Ends a stream, which the session forgets. Of its frame, if that has begun, the rest means
+    /// nothing any more.
     pub(super) fn put_reset(&mut self, stream: u32, code: Code) {
         wire::put_number(&mut self.out, Kind::Reset, stream, code as u32);
         self.note_reset(stream);
-        self.forget_body(stream);
+        let left = self.input.forget_body(stream);
+        self.release(None, left);
     }
 
     fn note_reset(&mut self, stream: u32) {

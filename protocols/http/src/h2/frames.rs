@@ -142,7 +142,6 @@ impl<S: Service> Session<S> {
                 self.core.reset(frame, found.is_some())?;
                 if let Some(at) = found {
                     let core = &mut self.core;
-                    core.forget_body(frame.stream);
                     let mut link = Link { connection, core };
                     self.streams[at].cut_by_client(&mut link);
                     self.move_stream(connection, at);
