@@ -454,6 +454,77 @@ mod tests {
     }
 
     #[test]
+    fn a_block_goes_on_in_its_own_frames_alone() {
+        let mut input = Input::new(2 * FRAME_BYTES_MAX);
+        input.open();
+        let mut after_heads = |kind, stream, payload: &[u8]| {
+            let mut said = frame(Kind::Headers, 0, b"x");
+            wire::put(&mut said, kind, END_HEADERS, stream, payload);
+            input
+                .next(&said)
+                .map(|next| matches!(next, Next::Block(..)))
+        };
+        let whole = vec![b'x'; FRAME_BYTES_MAX];
+        assert_eq!(after_heads(Kind::Continuation, 1, &whole), Ok(true));
+        for kind in [Kind::Headers, Kind::Data, Kind::Priority, Kind::Unknown] {
+            assert_eq!(after_heads(kind, 1, b"xxxxx"), Err(Code::Protocol));
+        }
+        let other = after_heads(Kind::Continuation, 3, b"");
+        assert_eq!(other, Err(Code::Protocol));
+        let mut said = frame(Kind::Headers, 0, b"x");
+        said.extend([0, 0x40, 1, 9, END_HEADERS, 0, 0, 0, 1]);
+        assert_eq!(input.next(&said), Err(Code::FrameSize));
+    }
+
+    #[test]
+    fn the_first_frame_is_settings_that_acknowledge_nothing() {
+        for (kind, flags, is_right) in [
+            (Kind::Settings, 0, true),
+            (Kind::Settings, ACK, false),
+            (Kind::Ping, 0, false),
+            (Kind::Headers, END_HEADERS, false),
+            (Kind::Unknown, 0, false),
+        ] {
+            let payload: &[u8] = if kind == Kind::Ping { &[7; 8] } else { b"" };
+            let said = [PREFACE, &frame(kind, flags, payload)].concat();
+            let taken = taken(&said, said.len());
+            let expected = if is_right {
+                Ok(())
+            } else {
+                Err(Code::Protocol)
+            };
+            assert_eq!(taken.map(|_| ()), expected, "{kind:?} {flags}");
+        }
+    }
+
+    #[test]
+    fn half_of_a_preface_or_of_a_frame_of_no_kind_is_part_of_a_head_and_of_a_body_is_not() {
+        let mut input = Input::new(BLOCK_BYTES_MAX);
+        assert!(input.is_within_head() && !input.is_greeted());
+        assert_eq!(input.next(&PREFACE[..9]), Ok(Next::Done(9)));
+        assert!(input.is_within_head() && !input.is_greeted());
+        assert_eq!(input.next(&PREFACE[9..]), Ok(Next::Done(15)));
+        assert!(!input.is_within_head() && input.is_greeted());
+        input.open();
+        assert!(!input.is_within_head() && input.is_greeted());
+        let unknown = frame(Kind::Unknown, 0, b"xyz");
+        assert!(matches!(input.next(&unknown), Ok(Next::Unknown(_))));
+        assert_eq!(input.next(b"xy"), Ok(Next::Done(2)));
+        assert!(input.is_within_head());
+        assert_eq!(input.next(b"z"), Ok(Next::Done(1)));
+        assert!(!input.is_within_head());
+        let data = frame(Kind::Data, PADDED, b"\x02b__");
+        let head = Frame::read(&data).expect("a frame");
+        input.begin_body(&head, 1, 2);
+        assert!(!input.is_within_head());
+        input.body_taken(1);
+        assert_eq!(input.next(b"_"), Ok(Next::Done(1)));
+        assert!(!input.is_within_head(), "padding is of a body");
+        input.end();
+        assert!(!input.is_greeted() && input.is_over());
+    }
+
+    #[test]
     fn what_is_left_of_a_body_can_be_forgotten() {
         let mut input = Input::new(BLOCK_BYTES_MAX);
         input.open();
@@ -463,7 +534,7 @@ mod tests {
         assert_eq!(input.next(b"bo"), Ok(Next::Body(1, b"bo")));
         assert_eq!(input.forget_body(1), 4);
         input.body_taken(2);
-        assert_eq!(input.next(b"dy___"), Ok(Next::Done(5)));
+        assert_eq!(input.next(b"dy___next"), Ok(Next::Done(5)));
         assert_eq!(input.next(b""), Ok(Next::More));
     }
 }

@@ -276,6 +276,16 @@ fn sim_resets_by_the_servers_rule_end_the_connection_and_others_do_not_wait() {
             },
             CALM,
         ),
+        (
+            "less than was announced",
+            vec![],
+            |stream| {
+                let block = [POST, b"\x0f\x0d\x019"].concat();
+                let head = frame(HEADERS, END_HEADERS, stream, &block);
+                [head, frame(DATA, END_STREAM, stream, b"xy")].concat()
+            },
+            CALM,
+        ),
         ("malformed heads", vec![], malformed, CALM),
     ]);
 }

@@ -12,7 +12,8 @@ use h2::client::Builder;
 
 use crate::h2_client::Peer;
 use crate::h2_frames::{
-    END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, RESET, frame, frames, greeting,
+    DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, POST, RESET, WINDOW_UPDATE, frame,
+    frames, greeting,
 };
 
 const SEEDS: u64 = 5;
@@ -234,4 +235,49 @@ fn sim_a_frame_that_means_nothing_is_as_long_under_way_as_a_head_may_be() {
         let ended = frames(&client.read()).contains(&(GOAWAY, Some(0)));
         assert!(!ended, "it is idle");
     });
+}
+
+#[test]
+fn sim_a_connection_that_its_client_leaves_ends_with_its_last_stream_however_that_ends() {
+    let post = |more: &[u8]| frame(HEADERS, END_HEADERS, 1, &[POST, more].concat());
+    let get = |more: &[u8]| {
+        let block = [GET, more].concat();
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, &block)
+    };
+    let data = |flags, bytes: &[u8]| frame(DATA, flags, 1, bytes);
+    let one = b"\x0f\x0d\x011";
+    let ends = [
+        ("an answer", get(b"")),
+        ("a malformed head", get(b"\x00\x01X\x01y")),
+        (
+            "an answer to half a request",
+            [post(b""), data(END_STREAM, b"")].concat(),
+        ),
+        (
+            "a reset by its client",
+            [post(b""), frame(RESET, 0, 1, &[0, 0, 0, 8])].concat(),
+        ),
+        (
+            "a window opened by 0",
+            [post(b""), frame(WINDOW_UPDATE, 0, 1, &[0; 4])].concat(),
+        ),
+        (
+            "more than was announced",
+            [post(one), data(0, b"xy")].concat(),
+        ),
+        (
+            "less than was announced",
+            [post(one), data(END_STREAM, b"")].concat(),
+        ),
+        ("trailers without an end", [post(b""), post(b"")].concat()),
+    ];
+    for (name, said) in ends {
+        let mut server = server(Conditions::calm(1));
+        let client = server.connect();
+        client.write(&[greeting(), said, frame(GOAWAY, 0, 0, &[0; 8])].concat());
+        server.settle();
+        let goodbye = frames(&client.read()).contains(&(GOAWAY, Some(0)));
+        let is_open = client.state() == ClientState::Open;
+        assert!(goodbye && !is_open, "{name}: {goodbye}, {is_open}");
+    }
 }

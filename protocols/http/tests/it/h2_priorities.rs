@@ -5,7 +5,7 @@ use flatpath_http::{Http, Router};
 use flatpath_test::{Client, Conditions, TestServer};
 
 use crate::h2_frames::{
-    DATA, END_HEADERS, END_STREAM, GET, HEADERS, PREFACE, SETTINGS, WINDOW_UPDATE, frame,
+    DATA, END_HEADERS, END_STREAM, GET, HEADERS, PREFACE, RESET, SETTINGS, WINDOW_UPDATE, frame,
     whole_frames,
 };
 
@@ -141,4 +141,21 @@ fn sim_an_urgent_one_that_waits_for_its_window_holds_up_no_other() {
     assert_eq!(asked.senders(), [1]);
     asked.says(&opens(3));
     assert_eq!(asked.senders(), [3]);
+}
+
+#[test]
+fn sim_what_is_said_of_streams_that_are_gone_makes_no_room_for_itself() {
+    // As many as are kept of streams that have not begun.
+    let gone = || (0..8).map(|at| 2 * at + 1);
+    let reset = |stream| frame(RESET, 0, stream, &[0, 0, 0, 8]);
+    let cancelled: Vec<_> = gone()
+        .map(|it| [get(it, None), reset(it)].concat())
+        .collect();
+    let mut asked = Asked::of(&cancelled);
+    let mut said = vec![update(19, "u=0")];
+    said.extend(gone().map(|it| update(it, "u=1")));
+    said.extend([get(17, None), get(19, Some("u=6"))]);
+    asked.says(&said.concat());
+    asked.says(&windows(1 << 20));
+    assert_eq!(asked.senders(), [19, 17]);
 }

@@ -2,7 +2,7 @@
 //! client hears of each rule is in the table of `tests/it/h2_rules`.
 
 use super::*;
-use crate::h2::bounds::FAULTY_STREAMS_MAX;
+use crate::h2::bounds::{FAULTY_STREAMS_MAX, IDLE_BYTES_FREE};
 use crate::h2::input::Next;
 use crate::h2::wire::PREFACE;
 
@@ -193,4 +193,62 @@ fn data_of_streams_that_are_closed_is_not_taken_for_long() {
     let (data, _) = frame(Kind::Data, 0, 1, b"x");
     let taken = (0..1000).take_while(|_| core.data(&data, 0, None) == Ok(Some(Code::StreamClosed)));
     assert_eq!(taken.count(), FAULTY_STREAMS_MAX);
+}
+
+#[test]
+fn an_answer_to_no_ping_ends_nothing() {
+    let mut core = greeted();
+    let (pong, _) = frame(Kind::Ping, ACK, 0, &GOODBYE_PING);
+    assert_eq!(core.ping(&pong, &GOODBYE_PING), Ok(()));
+    assert_eq!(said(&mut core), []);
+    assert!(!core.has_said_goodbye() && !core.is_leaving());
+    open(&mut core, 1);
+}
+
+#[test]
+fn nothing_is_said_once_the_connection_is_over() {
+    let mut core = greeted();
+    core.end(Code::NoError);
+    said(&mut core);
+    core.leave();
+    assert_eq!(said(&mut core), []);
+    assert!(!core.has_said_goodbye());
+}
+
+#[test]
+fn what_is_left_of_a_body_is_thrown_away_when_its_stream_is_reset_and_its_window_opens() {
+    let mut core = greeted();
+    let mut flow = open(&mut core, 1);
+    let whole = FRAME_BYTES_MAX;
+    let (data, _) = frame(Kind::Data, END_STREAM, 1, &[0; FRAME_BYTES_MAX]);
+    assert_eq!(core.data(&data, 0, Some(&mut flow)), Ok(None));
+    core.put_reset(1, Code::Cancel);
+    let rest = vec![0; whole];
+    assert_eq!(core.input.next(&rest), Ok(Next::Done(whole)));
+    assert_eq!(
+        core.input.next(b""),
+        Ok(Next::More),
+        "no end of it is offered"
+    );
+    said(&mut core);
+    // The rest of half of the connection's window.
+    core.release(None, CONNECTION_WINDOW_BYTES as usize / 2 - whole);
+    let half = CONNECTION_WINDOW_BYTES / 2;
+    assert_eq!(said(&mut core), [(Kind::WindowUpdate, 0, Some(half))]);
+}
+
+#[test]
+fn a_client_that_opens_windows_as_it_reads_is_borne_with() {
+    let mut core = greeted();
+    let mut flow = open(&mut core, 1);
+    let said = [0, 1].map(|stream| frame(Kind::WindowUpdate, 0, stream, &[0, 0, 0, 100]));
+    let [(all, bytes), (own, _)] = &said;
+    // Twice what a client has for nothing.
+    for _ in 0..IDLE_BYTES_FREE as usize / own.whole_bytes() {
+        assert_eq!(core.window(all, bytes, None), Ok(None));
+        assert_eq!(core.window(own, bytes, Some(&mut flow)), Ok(None));
+        core.sent(&mut flow, 100);
+    }
+    let first = i64::from(WINDOW_FIRST);
+    assert_eq!((core.send_window, flow.send_room() as i64), (first, first));
 }
