@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use flatpath_structures::lock::Lock;
 use rustls::crypto::CryptoProvider;
@@ -14,6 +14,9 @@ use rustls::{CipherSuite, ServerConfig, SupportedCipherSuite};
 
 use super::clients::{TlsClients, without_tickets};
 use super::tickets::TicketKeys;
+
+/// What an authority that validates a name asks for, and nothing else (RFC 8737 section 6.2).
+pub const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// Why a [`TlsConfig`] cannot be made.
 #[derive(Debug)]
@@ -80,6 +83,8 @@ struct Shared {
     kept: Lock<Kept>,
     /// Counts replacements, for those that keep what they have made of the current one.
     version: AtomicU64,
+    /// `acme-tls/1` is offered beside the listener's own protocols.
+    answers_challenges: AtomicBool,
 }
 
 /// What was chosen beside the certificates.
@@ -122,7 +127,21 @@ impl TlsConfig {
             current,
             kept: Lock::new(Kept::default()),
             version: AtomicU64::new(0),
+            answers_challenges: AtomicBool::new(false),
         })))
+    }
+
+    /// Lets an ACME authority prove the names of its certificates in a handshake (TLS-ALPN-01,
+    /// RFC 8737), from the next one on: `acme-tls/1` is offered after the listener's own protocols,
+    /// where that has names for ALPN. The certificate comes from the resolver, which has to refuse
+    /// a hello with this name and no other while no challenge is pending. A connection that has
+    /// come to this protocol ends with its handshake (RFC 8737 section 4), and no
+    /// [`Protocol`](crate::Protocol) sees it.
+    pub fn answer_challenges(&self) {
+        // ORDER: Relaxed: published by the version.
+        self.0.answers_challenges.store(true, Ordering::Relaxed);
+        // ORDER: Release: see `put`.
+        self.0.version.fetch_add(1, Ordering::Release);
     }
 
     /// Has clients prove that they have a certificate, from the next handshake on; where it is
@@ -205,14 +224,21 @@ impl TlsConfig {
     /// The current configuration, for a listener whose protocol has these names.
     pub(crate) fn current(&self, protocols: &[&str]) -> Arc<ServerConfig> {
         let current = Arc::clone(&self.0.current.lock());
-        if !current.alpn_protocols.is_empty() || protocols.is_empty() {
+        // ORDER: Relaxed: see `answer_challenges`.
+        let challenges = self.0.answers_challenges.load(Ordering::Relaxed);
+        let has_own = !current.alpn_protocols.is_empty();
+        if has_own && !challenges || !has_own && protocols.is_empty() {
             return current;
         }
         let mut own = ServerConfig::clone(&current);
-        own.alpn_protocols = protocols
-            .iter()
-            .map(|name| name.as_bytes().into())
-            .collect();
+        if !has_own {
+            let names = protocols.iter().map(|name| name.as_bytes().into());
+            own.alpn_protocols = names.collect();
+        }
+        if challenges {
+            // The last one: who offers another one as well gets that.
+            own.alpn_protocols.push(CHALLENGE_PROTOCOL.into());
+        }
         Arc::new(own)
     }
 }

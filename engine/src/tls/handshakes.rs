@@ -162,6 +162,7 @@ enum Step {
     Continues(Box<dyn Handshake>),
     Waits(Box<dyn Handshake>),
     Done(Box<Established>),
+    Answered,
     Failed(Failure),
 }
 
@@ -227,6 +228,7 @@ impl Protocol for Handshakes {
             Ok(handshake) => match handshake.advance(&job.records, &mut job.reply) {
                 Progress::Waits(handshake) => Step::Waits(handshake),
                 Progress::Done(established) => Step::Done(established),
+                Progress::Answered => Step::Answered,
                 Progress::Failed(cause) => Step::Failed(cause),
             },
             Err(cause) => Step::Failed(cause),
@@ -254,6 +256,10 @@ impl Protocol for Handshakes {
                     true => context.io.secure(established),
                     false => context.abort(),
                 }
+            }
+            Step::Answered => {
+                log::debug!("TLS handshake: the challenge of an authority is answered");
+                context.close_lingering();
             }
             Step::Failed(cause) => {
                 context.io.handshake_failed(&cause);

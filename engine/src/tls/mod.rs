@@ -24,7 +24,7 @@ mod session;
 mod tickets;
 
 pub use clients::{ClientAuth, TlsClients};
-pub use config::{TlsConfig, TlsError, provider};
+pub use config::{CHALLENGE_PROTOCOL, TlsConfig, TlsError, provider};
 pub(crate) use records::{
     Alert, OVERHEAD_BYTES_MAX, PAYLOAD_BYTES_MAX_12, PLAINTEXT_BYTES_MAX, Records, whole_records,
 };

@@ -19,6 +19,7 @@ use rustls::{
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
+use super::config::CHALLENGE_PROTOCOL;
 use super::records::{Direction, NotOffered, Records, Schedule, split_record};
 use crate::protocol::tls_terms::{PeerCertificate, TlsTerms};
 use crate::server::options::TlsVersion;
@@ -36,6 +37,9 @@ pub(crate) enum Progress {
     Waits(Box<dyn Handshake>),
     /// It is complete.
     Done(Box<Established>),
+    /// It is complete, and was all that its client came for: the validation of a name (RFC 8737).
+    /// What ends the connection is in the reply.
+    Answered,
     Failed(Failure),
 }
 
@@ -118,6 +122,9 @@ const INCOMING_BYTES_MAX: usize = 128 * 1024;
 /// The record of the alert that no version in common can be had (RFC 8446 section 6.2): fatal,
 /// `protocol_version`.
 const ALERT_OF_VERSION: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
+
+/// Room for the record of an alert, sealed with any cipher.
+const CLOSE_BYTES_MAX: usize = 64;
 
 /// rustls 0.23.
 pub(crate) struct Rustls {
@@ -224,6 +231,24 @@ impl Rustls {
         }
     }
 
+    /// Whether client and server have come to the protocol of challenges.
+    fn is_challenge(&self) -> bool {
+        self.connection.alpn_protocol() == Some(CHALLENGE_PROTOCOL)
+    }
+
+    /// Appends the end of a connection whose handshake is complete.
+    fn close(&mut self, reply: &mut Vec<u8>) {
+        let UnbufferedStatus { state, .. } =
+            self.connection.process_tls_records(&mut self.incoming);
+        let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
+            return;
+        };
+        let begin = reply.len();
+        reply.resize(begin + CLOSE_BYTES_MAX, 0);
+        let written = traffic.queue_close_notify(&mut reply[begin..]);
+        reply.truncate(begin + written.unwrap_or(0));
+    }
+
     fn establish(self, left: &[u8]) -> Result<Box<Established>, Failure> {
         let said = |what: &str| Failure::other(format!("the handshake has left no {what}"));
         let connection = &self.connection;
@@ -272,6 +297,10 @@ impl Handshake for Rustls {
             }
             match worked {
                 Ok(false) => {}
+                Ok(true) if self.is_challenge() => {
+                    self.close(reply);
+                    return Progress::Answered;
+                }
                 Ok(true) => {
                     return match self.establish(left) {
                         Ok(established) => Progress::Done(established),

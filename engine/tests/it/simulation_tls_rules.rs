@@ -89,6 +89,40 @@ fn sim_a_client_of_other_protocols_is_refused() {
     }
 }
 
+/// RFC 8737 section 4: what the protocol of challenges is agreed on for ends there, and no other
+/// listener has it.
+#[test]
+fn sim_a_connection_for_a_challenge_ends_with_its_handshake() {
+    for (version, names, answers, agreed) in [
+        (0, &["acme-tls/1"][..], true, Some(&b"acme-tls/1"[..])),
+        (1, &["acme-tls/1"], true, Some(b"acme-tls/1")),
+        (1, &["acme-tls/1", "lines"], true, Some(b"lines")),
+        (1, &["acme-tls/1"], false, None),
+    ] {
+        let mut config = ClientConfig::clone(&client_config(VERSIONS[version]));
+        config.alpn_protocols = names.iter().map(|name| name.as_bytes().into()).collect();
+        let tls = server_config();
+        if answers {
+            tls.answer_challenges();
+        }
+        let conditions = tls_conditions(Limits::default(), tls);
+        let server = SimulatedServer::new(conditions, Lines);
+        let end = End::with(&server, &Arc::new(config));
+        let mut pair = Pair { server, end };
+        pair.talk();
+        assert_eq!(pair.end.tls.tls.alpn_protocol(), agreed);
+        assert_eq!(pair.end.tls.broken.is_none(), agreed.is_some());
+        if agreed.is_some() {
+            pair.end.tls.say(b"ping\n");
+        }
+        let is_open = agreed == Some(b"lines");
+        assert_eq!(pair.hears(), if is_open { "pong\n" } else { "" });
+        let state = pair.end.client.state();
+        assert_eq!(state == ClientState::Open, is_open, "{state:?}");
+        pair.finish();
+    }
+}
+
 /// A record of a ClientHello that says how long it is, and then goes on without an end.
 fn part_of_a_hello(bytes: u32, is_first: bool) -> Vec<u8> {
     let [_, length @ ..] = bytes.to_be_bytes();
