@@ -285,6 +285,7 @@ pub use service::closures::{HandlerService, HandlerState, Route};
 pub use service::sink::{Sink, UploadDecision};
 pub use service::terms::{Terms, Work, WorkerParts};
 pub use service::{BodyPlan, Place, Plan, Service};
+pub use sites::challenges::{HttpChallenges, TooManyChallenges};
 pub use sites::hosts::{HostPattern, Hosts, InvalidHost};
 pub use sites::live_sites::{LiveSites, LiveSitesHandle, LiveSitesState};
 pub use sites::origins::{InvalidOrigin, OriginPattern, Origins};

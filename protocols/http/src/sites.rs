@@ -24,6 +24,7 @@
 pub(crate) mod live_sites;
 pub(crate) mod site_match;
 pub(crate) mod site_terms;
+pub(crate) mod challenges;
 pub(crate) mod hosts;
 pub(crate) mod origins;
 

@@ -2,7 +2,8 @@
 //! from the head to a decision; only the version then acts on it, in one `match`, with its framing
 //! (the order of replies and lingering of HTTP/1, a stream of HTTP/2).
 //!
-//! The steps, in their order:
+//! The steps, in their order; before them comes a challenge of an ACME authority that is pending
+//! ([`challenges`](crate::sites::challenges)), which is for no site:
 //! 1. **Host**: whether this server answers for it, and by which site. All that follows, the line
 //!    of the access log included, is asked of that site.
 //! 2. **Origin**: whether such a page may send it. No code of a service sees a request that may not
@@ -113,6 +114,9 @@ pub(crate) fn admit<'c: 'h, 'h, S: Service>(
     head: &mut Head<'h>,
     facts: Facts<'_>,
 ) -> Admission<S> {
+    if let Some(answered) = challenge(connection, head, &facts) {
+        return answered;
+    }
     if let Some(fault) = foreign(connection, head) {
         return Admission::Refuse(fault);
     }
@@ -320,11 +324,41 @@ fn foreign_origin<S: Service>(connection: &Connection<'_, S>, head: &Head<'_>) -
     (!is_admitted).then_some(Fault::OriginForeign)
 }
 
+/// Answers a challenge that is pending, if the request is for one.
+fn challenge<'c, S: Service>(
+    connection: &mut Connection<'c, S>,
+    head: &Head<'_>,
+    facts: &Facts<'_>,
+) -> Option<Admission<S>> {
+    let challenges = connection.protocol.challenges.as_ref()?;
+    let answer = challenges.answer(head).filter(|_| !facts.has_body)?;
+    if !facts.is_next {
+        return Some(Admission::Wait(Stall::Pipeline));
+    }
+    let answered = answer_here(connection, head, facts, |_, _, _, reply| {
+        reply.response(answer)
+    });
+    answered.ok()
+}
+
 /// Lets the service answer here and now; or it says where else the request is answered.
 fn answer_inline<'c, S: Service>(
     connection: &mut Connection<'c, S>,
     head: &Head<'_>,
     facts: &Facts<'_>,
+) -> Result<Admission<S>, Place<'c>> {
+    answer_here(connection, head, facts, |service, thread, turn, reply| {
+        service.inline(thread, turn, head, reply)
+    })
+}
+
+/// Has a reply made on this thread, if there is room for it.
+#[inline(always)]
+fn answer_here<'c, S: Service>(
+    connection: &mut Connection<'c, S>,
+    head: &Head<'_>,
+    facts: &Facts<'_>,
+    answer: impl FnOnce(&'c S, &mut S::ThreadState, Turn, &mut Reply<'_>) -> Disposition<'c>,
 ) -> Result<Admission<S>, Place<'c>> {
     let turn = connection.turn();
     let ThreadState {
@@ -346,9 +380,7 @@ fn answer_inline<'c, S: Service>(
         facts.request,
     );
     let service = &connection.protocol.service;
-    let reply = written(head, reply, |reply| {
-        service.inline(thread, turn, head, reply)
-    })?;
+    let reply = written(head, reply, |reply| answer(service, thread, turn, reply))?;
     Ok(Admission::Answered(reply))
 }
 

@@ -32,6 +32,7 @@ use crate::respond::date::DateLine;
 use crate::respond::outgoing::Outgoing;
 use crate::service::terms::WorkerParts;
 use crate::service::{Service, log_number};
+use crate::sites::challenges::HttpChallenges;
 use crate::sites::hosts::Hosts;
 use crate::sites::origins::Origins;
 use crate::sites::site_match::LastHost;
@@ -64,6 +65,7 @@ pub struct Http<S> {
     pub(crate) hosts: Hosts,
     pub(crate) origins: Origins,
     pub(crate) proxies: Option<Proxies>,
+    pub(crate) challenges: Option<HttpChallenges>,
     #[cfg(feature = "http2")]
     pub(crate) http2: bool,
 }
@@ -77,6 +79,7 @@ impl<S: Service> Http<S> {
             hosts: Hosts::any(),
             origins: Origins::any(),
             proxies: None,
+            challenges: None,
             #[cfg(feature = "http2")]
             http2: true,
         }

@@ -1,6 +1,6 @@
 //! Requests for other hosts and writes of foreign pages, as clients see them answered.
 
-use flatpath_http::{Hosts, Http, Origins, Request, Response};
+use flatpath_http::{Hosts, Http, HttpChallenges, Origins, Request, Response};
 use flatpath_test::{Conditions, TestServer};
 
 /// What a server of `files.example.org` answers to this input.
@@ -99,4 +99,37 @@ fn by_default_every_host_and_every_page_is_served() {
     client.write(b"POST / HTTP/1.1\r\nHost: any.example\r\nOrigin: http://other\r\n\r\n");
     client.shutdown_write();
     assert!(server.read_to_end(&client).starts_with(b"HTTP/1.1 200 "));
+}
+
+/// Whatever the host; and the rest of the prefix is the service's.
+#[test]
+fn sim_a_challenge_that_is_pending_comes_before_hosts_and_the_service() {
+    let challenges = HttpChallenges::default();
+    challenges.put("token", "token.key").expect("room");
+    let names = ["files.example.org".parse().expect("a host")];
+    let echo = |request: Request| Response::new(request.uri().path().to_owned().into());
+    let http = Http::pooled(echo).hosts(Hosts::local().and(names));
+    let mut server = TestServer::new(Conditions::calm(1), http.challenges(&challenges));
+    let mut said = |path: &str, host: &str| {
+        let client = server.connect();
+        // Behind a request that a worker has: the replies stay in order.
+        let get = |path: &str, host: &str| format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let input = get("/first", "localhost") + &get(path, host);
+        client.write(input.as_bytes());
+        client.shutdown_write();
+        let answer = String::from_utf8(server.read_to_end(&client)).expect("ASCII");
+        let (first, second) = answer.split_once("/first").expect("the first reply");
+        assert!(first.starts_with("HTTP/1.1 200"), "{answer}");
+        let body = second.rsplit("\r\n\r\n").next().unwrap_or_default();
+        (second[9..12].to_owned(), body.to_owned())
+    };
+    let own = |token: &str| format!("/.well-known/acme-challenge/{token}");
+    for host in ["localhost", "evil.example"] {
+        let (status, body) = said(&own("token"), host);
+        assert_eq!((&*status, &*body), ("200", "token.key"), "{host}");
+    }
+    assert_eq!(said(&own("other"), "localhost").1, own("other"));
+    assert_eq!(said(&own("other"), "evil.example").0, "421");
+    challenges.remove("token");
+    assert_eq!(said(&own("token"), "localhost").1, own("token"));
 }
