@@ -29,6 +29,7 @@ macro_rules! features {
 }
 
 features! {
+    ACME = "acme";
     ARCHIVES = "archives";
     BROTLI = "brotli";
     GZIP = "gzip";
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn tests_have_every_feature() {
-        for feature in [ARCHIVES, BROTLI, GZIP, PASSWORDS, TLS, ZSTD] {
+        for feature in [ACME, ARCHIVES, BROTLI, GZIP, PASSWORDS, TLS, ZSTD] {
             assert_eq!(feature.require(), Ok(()), "{feature:?}");
         }
     }

@@ -6,6 +6,7 @@ use crate::access;
 use crate::config::Configuration;
 use crate::listener::Listener;
 use crate::nfs_exports;
+use crate::reach;
 use crate::references;
 use crate::settings::{ListenerProtocol, SETTINGS, Setting, is_on};
 
@@ -17,6 +18,9 @@ pub(crate) fn warn(listeners: &[Listener], file: &Configuration) {
     }
     access::warn_of_clear_passwords(listeners);
     references::warn(listeners);
+    if let Some(why) = reach::warning(listeners) {
+        log::warn!("{why}");
+    }
 }
 
 /// Warns of each option of the command line or the environment that no listener looks at.

@@ -38,6 +38,7 @@ mod cross_origin;
 mod sites;
 mod owners;
 mod listener;
+mod reach;
 mod services;
 mod listeners;
 mod hosts;

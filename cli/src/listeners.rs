@@ -24,7 +24,7 @@ use crate::service_metrics::SharedMounts;
 use crate::services::{Number, Services};
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
 use crate::tls::{self, Secured};
-use crate::{ingest, nfs, portmapper, sites};
+use crate::{ingest, nfs, portmapper, reach, sites};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
@@ -74,6 +74,7 @@ pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listen
         )));
     }
     add_sites(&mut listeners, settings, file)?;
+    reach::check(&listeners)?;
     portmapper::check(settings, &listeners)?;
     let mut taken = HashSet::new();
     let portmappers = listeners.iter().flat_map(Listener::portmappers);
@@ -183,12 +184,13 @@ fn https(settings: &Settings, secured: Option<&Secured>) -> Result<Option<Listen
         (None, []) => Ok(None),
         (None, _) => wrong(
             "--https needs a certificate: name its file and that of its key with --tls-cert FILE \
-             and --tls-key FILE, or try it out with --tls-self-signed",
+             and --tls-key FILE, have an authority issue one with --acme NAME, or try it out with \
+             --tls-self-signed",
         ),
         (Some(_), []) if settings.nfs_tls.is_some() => Ok(None),
         (Some(_), []) => wrong(
-            "--tls-cert, --tls-key and --tls-self-signed are for --https ADDR or --nfs-tls, which \
-             are not given; a [[listener]] of the file has its own",
+            "--tls-cert, --tls-key, --tls-self-signed and --acme are for --https ADDR or \
+             --nfs-tls, which are not given; a [[listener]] of the file has its own",
         ),
         (Some(secured), addresses) => Ok(Some(Listener {
             tls: Some(secured.clone()),
@@ -315,6 +317,7 @@ impl Listener {
         if self.redirects && self.sites.is_empty() {
             let sites = sites::redirecting_all(&services.redirected)?;
             let http = Http::service(sites).hosts(hosts);
+            let http = self.answering(http, services);
             return Ok(Spoken::Sites(http).at(server, address));
         }
         if self.redirects {
@@ -326,7 +329,8 @@ impl Listener {
                 handle: sites.handle(),
                 answers: Answers::Redirects(redirect),
             });
-            return Ok(Spoken::LiveSites(Http::service(sites)).at(server, address));
+            let http = self.answering(Http::service(sites), services);
+            return Ok(Spoken::LiveSites(http).at(server, address));
         }
         let (service, mounts) =
             sites::service(self, parts, &mut services.accesses, &services.owners)?;
@@ -334,9 +338,11 @@ impl Listener {
         let numbers = services.count..services.count + 1;
         services.counting.mounts.push((numbers, mounts.clone()));
         let spoken = match service {
-            sites::Service::Files(files) => Spoken::Files(self.http(*files, hosts)),
+            sites::Service::Files(files) => {
+                Spoken::Files(self.answering(self.http(*files, hosts), services))
+            }
             sites::Service::Sites(sites) if self.sites.is_empty() => {
-                Spoken::Sites(self.http(sites, hosts))
+                Spoken::Sites(self.answering(self.http(sites, hosts), services))
             }
             sites::Service::Sites(sites) => {
                 let sites = LiveSites::new(sites, hosts);
@@ -347,10 +353,20 @@ impl Listener {
                     answers: Answers::Files(mounts),
                 });
                 // They have their hosts themselves, as these change with them.
-                Spoken::LiveSites(self.http(sites, Hosts::any()))
+                Spoken::LiveSites(self.answering(self.http(sites, Hosts::any()), services))
             }
         };
         Ok(spoken.at(server, address))
+    }
+
+    /// It answers the challenges of an authority, too, if there is one and they come in the clear.
+    fn answering<S>(&self, http: Http<S>, services: &Services) -> Http<S> {
+        match services.certificates.http_challenges() {
+            Some(challenges) if self.tls.is_none() && !self.settings.acme.is_empty() => {
+                http.challenges(challenges)
+            }
+            _ => http,
+        }
     }
 
     /// A service at this listener.

@@ -40,6 +40,7 @@ use crate::nfs::Rpcbind;
 use crate::owners;
 use crate::passwords::PasswordChecks;
 use crate::portmapper;
+use crate::reach::Reach;
 use crate::relay::Reporter;
 use crate::reload::{DrainTimes, Reload};
 use crate::report;
@@ -116,7 +117,7 @@ pub(crate) fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     rpcbind.taken_over();
     announce(&running, &services, admin_server.as_ref());
     access_logs.begin();
-    let withdraw = rpcbind.withdrawal();
+    let withdraw = begin_orders(&listeners, &services, &rpcbind);
     let mut end_in_time = watchdog.on_stopping(drain_times.whole());
     let reload = Reload {
         path: arguments.get_one("config").cloned(),
@@ -271,11 +272,28 @@ fn on_handover(
     mut relieved: impl FnMut(Stopping) + Send + 'static,
 ) -> impl FnOnce() + Send + 'static {
     let (ingests, is_rpcbinds) = (services.ingests.clone(), rpcbind.handed_over());
+    let certificates = services.certificates.clone();
     move || {
+        certificates.hand_over();
         // ORDER: Relaxed: see `Rpcbind::register`.
         is_rpcbinds.store(true, Ordering::Relaxed);
         ingests.iter().for_each(Ingest::hand_over);
         relieved(Stopping::Draining);
+    }
+}
+
+/// Orders certificates, now that the listeners answer. Returns the step when this process accepts
+/// no more.
+fn begin_orders(
+    listeners: &[Listener],
+    services: &Services,
+    rpcbind: &Rpcbind,
+) -> impl Fn() + Send + 'static {
+    let (certificates, withdraw) = (services.certificates.clone(), rpcbind.withdrawal());
+    certificates.order(Reach::of(listeners));
+    move || {
+        certificates.hand_over();
+        withdraw();
     }
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use flatpath::Server;
 use flatpath::metrics::Metric;
+use flatpath_http::HttpChallenges;
 
 use crate::failure::Failure;
+use crate::reach::Reach;
 use crate::settings::{ListenerProtocol, Settings};
 
 /// What a listener with TLS is made of: there is none.
@@ -36,6 +38,14 @@ impl Certificates {
     }
 
     pub(crate) fn reload(&self) {}
+
+    pub(crate) fn http_challenges(&self) -> Option<&HttpChallenges> {
+        None
+    }
+
+    pub(crate) fn order(&self, _: Reach) {}
+
+    pub(crate) fn hand_over(&self) {}
 }
 
 pub(crate) const METRICS: &[Metric<Certificates>] = &[];

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::listeners;
 use crate::memory::machine_bytes;
+use crate::reach;
 use crate::serve::demands;
 use crate::settings::{Driver, Setting, Settings};
 use crate::tls;
@@ -165,7 +166,9 @@ impl Asked {
     /// What all certificates that are named are.
     pub(super) fn certificates(&self) -> Result<tls::Findings, Failure> {
         let secured = self.listeners.iter().filter_map(|it| it.tls.as_ref());
-        tls::findings(&self.settings, secured)
+        let mut findings = tls::findings(&self.settings, secured)?;
+        findings.warnings.extend(reach::warning(&self.listeners));
+        Ok(findings)
     }
 }
 

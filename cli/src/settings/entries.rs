@@ -292,6 +292,41 @@ settings! {
     /// has them read again [default: 60]
     tls_reload_seconds: Option<u64> = option(topic::TLS, "N", count_or_zero::<u64>).advanced();
 
+    /// Order a certificate of these names for --https of an ACME authority, and renew it
+    /// (--acme-accept-terms, --acme-storage). It connects to port 443 or 80 of each
+    acme: Vec<String> = option(topic::TLS, "NAME", str::parse::<String>)
+        .built_with(built::ACME)
+        .advanced();
+
+    /// Agree to the authority's terms of service, without which it issues nothing. Read them first:
+    /// the directory names their address, and Let's Encrypt's is letsencrypt.org/repository
+    acme_accept_terms: Option<bool> = switch(topic::TLS)
+        .built_with(built::ACME)
+        .advanced();
+
+    /// Directory for the account's key, certificates and their keys, which this user alone may
+    /// read. Servers of the same names may share it, also through NFS: one of them orders
+    acme_storage: Option<PathBuf> = option(topic::TLS, "DIR", path())
+        .built_with(built::ACME)
+        .advanced();
+
+    /// Where the authority may write to, such as mailto:admin@example.org; may be repeated
+    acme_contact: Vec<String> = option(topic::TLS, "URL", str::parse::<String>)
+        .built_with(built::ACME)
+        .advanced();
+
+    /// The authority's directory (RFC 8555 section 7.1.1)
+    /// [default: https://acme-v02.api.letsencrypt.org/directory]
+    acme_directory: Option<String> = option(topic::TLS, "URL", str::parse::<String>)
+        .built_with(built::ACME)
+        .advanced();
+
+    /// Authorities, in PEM, by which the directory's own HTTPS is verified
+    /// [default: the machine's]
+    acme_ca: Option<PathBuf> = option(topic::TLS, "FILE", path())
+        .built_with(built::ACME)
+        .advanced();
+
     /// Answer every request at --http with a redirect (308) to --https
     http_redirect: Option<bool> = switch(topic::TLS);
 

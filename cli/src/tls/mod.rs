@@ -1,4 +1,4 @@
-//! TLS of `flatpath serve`: certificates from files, or one made at the start.
+//! TLS of `flatpath serve`: certificates from files or an authority, or one made at the start.
 //!
 //! | file             | what it does                                              |
 //! |------------------|-----------------------------------------------------------|
@@ -6,6 +6,7 @@
 //! | `certificate.rs` | a certificate with its key, as the files have it          |
 //! | `clients.rs`     | which clients are taken, by their own certificates        |
 //! | `choice.rs`      | which certificate a client gets, by the name it asks for  |
+//! | `acme/`          | orders certificates of an authority, and renews them      |
 //! | `self_signed.rs` | a certificate to try out with, without files              |
 //! | `tickets.rs`     | sessions that are resumed at several servers              |
 //! | `watched.rs`     | files beside certificates, and how a change is seen       |
@@ -14,6 +15,11 @@
 //!
 //! Listeners that flags name share their certificates; a table of the file has its own.
 
+#[cfg(feature = "acme")]
+mod acme;
+#[cfg(not(feature = "acme"))]
+#[path = "without_acme.rs"]
+mod acme;
 mod certificate;
 mod choice;
 mod clients;

@@ -20,7 +20,9 @@ use flatpath::housekeeper::{Next, Task};
 use flatpath::lock::Lock;
 use flatpath::metrics::Metric;
 use flatpath::tls::TlsConfig;
+use flatpath_http::HttpChallenges;
 
+use super::acme::{Challenges, Orders, Plan};
 use super::certificate::Certificate;
 use super::choice::Choice;
 use super::clients::ClientFiles;
@@ -30,6 +32,7 @@ use super::tickets::TicketFiles;
 use super::watched::{self, Identity, Reads, Watched};
 use crate::bounded_file;
 use crate::failure::Failure;
+use crate::reach::Reach;
 
 /// How often a certificate that ends soon is warned of.
 const REMINDER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -44,6 +47,11 @@ struct Shared {
     groups: Lock<Vec<Group>>,
     /// Those of the groups, for those that do not wait.
     choices: Lock<Vec<Arc<Choice>>>,
+    /// What an authority is to issue, if it is, and the thread that orders it.
+    plan: Lock<Option<Plan>>,
+    orders: Lock<Option<Orders>>,
+    /// Of that authority.
+    challenges: Challenges,
 }
 
 /// What is shown of them, by pair of files.
@@ -68,6 +76,8 @@ struct Group {
     files: Vec<Pair>,
     /// What the files were when they were read last.
     seen: Vec<Seen>,
+    /// An authority issues them: they may not be there yet.
+    is_ordered: bool,
     config: TlsConfig,
     clients: Option<Watched<ClientFiles>>,
     tickets: Option<Watched<TicketFiles>>,
@@ -86,6 +96,12 @@ impl Certificates {
         let source = &secured.certificates;
         let files = match source {
             Source::Files(pairs) => pairs.clone(),
+            Source::Authority(plan) => {
+                plan.prepare()
+                    .map_err(|cause| cannot(format!("--acme-storage: {cause}")))?;
+                *self.0.plan.lock() = Some(plan.clone());
+                vec![plan.pair()]
+            }
             Source::SelfSigned => Vec::new(),
         };
         // Before they are read: what changes meanwhile is seen at the next look.
@@ -93,7 +109,9 @@ impl Certificates {
         let certificates = source.load()?;
         for certificate in &certificates {
             match source {
-                Source::Files(_) => log::info!("certificate {certificate}"),
+                Source::Files(_) | Source::Authority(_) => {
+                    log::info!("certificate {certificate}");
+                }
                 Source::SelfSigned => log::warn!(
                     "certificate {certificate}, made for trying out: no client trusts it unasked; \
                      SHA-256 {}",
@@ -104,8 +122,15 @@ impl Certificates {
         }
         let certificates = certificates.into_iter().map(Arc::new).collect();
         let choice = Arc::new(Choice::new(certificates));
-        let config = TlsConfig::from_resolver(Arc::clone(&choice) as _);
+        let resolver = match secured.plan() {
+            Some(_) => self.0.challenges.beside(&choice),
+            None => Arc::clone(&choice) as _,
+        };
+        let config = TlsConfig::from_resolver(resolver);
         let config = config.map_err(|cause| Failure::Failed(format!("TLS: {cause}")))?;
+        if secured.plan().is_some() {
+            config.answer_challenges();
+        }
         let clients = secured.clients.as_ref();
         let clients = clients.map(|files| Watched::begin(files, &config));
         let clients = clients.transpose().map_err(cannot)?;
@@ -117,6 +142,7 @@ impl Certificates {
             choice,
             files,
             seen,
+            is_ordered: secured.plan().is_some(),
             config: config.clone(),
             clients,
             tickets,
@@ -129,9 +155,37 @@ impl Certificates {
         self.0.choices.lock().is_empty()
     }
 
-    /// SIGHUP: reads all of them.
+    /// SIGHUP: reads all of them, and orders what is due.
     pub(crate) fn reload(&self) {
         self.read(Reads::All);
+        if let Some(orders) = &*self.0.orders.lock() {
+            orders.hurry();
+        }
+    }
+
+    /// What an authority may ask listeners without TLS.
+    pub(crate) fn http_challenges(&self) -> Option<&HttpChallenges> {
+        Some(self.0.challenges.http())
+    }
+
+    /// The listeners answer: what an authority is to issue is ordered from now on.
+    pub(crate) fn order(&self, reach: Reach) {
+        let Some(plan) = self.0.plan.lock().clone() else {
+            return;
+        };
+        let all = self.clone();
+        let issued = move || all.read(Reads::Changed);
+        match Orders::begin(plan, &self.0.challenges, reach, issued) {
+            Ok(orders) => *self.0.orders.lock() = Some(orders),
+            Err(cause) => log::error!("acme: cannot start a thread: {cause}"),
+        }
+    }
+
+    /// Another process accepts in place of this one, and orders; or the server ends.
+    pub(crate) fn hand_over(&self) {
+        if let Some(orders) = self.0.orders.lock().take() {
+            orders.stop();
+        }
     }
 
     fn read(&self, reads: Reads) {
@@ -172,8 +226,15 @@ impl Group {
                 continue;
             }
             *seen = now;
+            if self.is_ordered && seen.iter().all(Option::is_none) {
+                continue;
+            }
             match Certificate::from_files(pair) {
                 Ok(read) => {
+                    let read = match self.is_ordered {
+                        true => read.renewed_by_itself(),
+                        false => read,
+                    };
                     log::info!("certificate {read}: read again");
                     warn(&read);
                     *current = Arc::new(read);
@@ -202,10 +263,24 @@ impl Source {
     pub(crate) fn load(&self) -> Result<Vec<Certificate>, Failure> {
         let loaded: Result<Vec<_>, _> = match self {
             Source::Files(pairs) => pairs.iter().map(Certificate::from_files).collect(),
+            Source::Authority(plan) => authoritys(plan).map(|it| vec![it]),
             Source::SelfSigned => self_signed::make().map(|it| vec![it]),
         };
         loaded.map_err(cannot)
     }
+}
+
+/// What an authority has issued before; else one that signs itself, for the time being.
+fn authoritys(plan: &Plan) -> Result<Certificate, String> {
+    let pair = plan.pair();
+    match Certificate::from_files(&pair) {
+        Ok(read) => return Ok(read.renewed_by_itself()),
+        Err(cause) if Identity::of(&pair.certificate).is_some() => {
+            log::error!("{cause}; another one is ordered");
+        }
+        Err(_) => {}
+    }
+    self_signed::make()
 }
 
 impl Secured {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
+use super::acme::Plan;
 use super::certificate::Certificate;
 use super::clients::ClientFiles;
 use super::source::{Pair, Secured, Source, pairs};
@@ -33,8 +34,18 @@ pub(crate) fn comments<'a>(secured: impl Iterator<Item = &'a Secured>) -> Result
         seen.push(secured);
         let certificates = match secured.certificates {
             Source::Files(_) => secured.certificates.load()?,
-            Source::SelfSigned => Vec::new(),
+            Source::SelfSigned | Source::Authority(_) => Vec::new(),
         };
+        if let Some(plan) = secured.plan() {
+            let (words, warning, mismatch) = plan.found();
+            let _ = writeln!(text, "\n# {words}");
+            if let Some(warning) = warning {
+                let _ = writeln!(text, "# {warning}");
+            }
+            if let Some(why) = mismatch {
+                return Err(Failure::Failed(why));
+            }
+        }
         for certificate in certificates {
             let _ = writeln!(text, "\n# certificate {certificate}; the key is its own");
             if let Some(warning) = certificate.warning(SystemTime::now()) {
@@ -65,13 +76,21 @@ pub(crate) fn findings<'a>(
     if !authorities.is_empty() || !revoked.is_empty() {
         clients.push(ClientFiles::named(authorities.clone(), revoked.clone()));
     }
+    let mut plans: Vec<Plan> = Vec::new();
     for secured in listeners {
+        add_new(&mut plans, secured.plan().map_or(&[], std::slice::from_ref));
         if let Source::Files(own) = &secured.certificates {
             add_new(&mut pairs, own);
         }
         add_new(&mut clients, secured.clients.as_slice());
     }
     let mut findings = Findings::default();
+    for plan in plans {
+        let (words, warning, mismatch) = plan.found();
+        findings.words.push(words);
+        findings.warnings.extend(warning);
+        findings.mismatches.extend(mismatch);
+    }
     for pair in &pairs {
         findings.read(pair);
     }

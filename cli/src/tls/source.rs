@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::acme::Plan;
 use super::clients::ClientFiles;
 use super::tickets::TicketFiles;
 use crate::failure::Failure;
@@ -18,6 +19,14 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
+    /// What an authority is to issue, if it is.
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        match &self.certificates {
+            Source::Authority(plan) => Some(plan),
+            Source::Files(_) | Source::SelfSigned => None,
+        }
+    }
+
     /// Whether clients without a certificate are refused.
     pub(crate) fn requires_clients(&self) -> bool {
         self.clients.as_ref().is_some_and(ClientFiles::are_required)
@@ -48,6 +57,8 @@ impl Secured {
 pub(crate) enum Source {
     /// Files: each certificate with its key. There is one at least.
     Files(Vec<Pair>),
+    /// An authority issues one; until then it is made here, as one that signs itself.
+    Authority(Plan),
     SelfSigned,
 }
 
@@ -62,6 +73,16 @@ impl Source {
     /// What these settings name, if they name any.
     fn of(settings: &Settings) -> Result<Option<Source>, Failure> {
         let pairs = pairs(&settings.tls_cert, &settings.tls_key)?;
+        if let Some(plan) = Plan::of(settings)? {
+            return match pairs.is_empty() && !is_on(settings.tls_self_signed) {
+                true => Ok(Some(Source::Authority(plan))),
+                false => Err(Failure::WrongUse(
+                    "--acme gets the certificate of --https: leave it out, or --tls-cert, \
+                     --tls-key and --tls-self-signed"
+                        .into(),
+                )),
+            };
+        }
         match (is_on(settings.tls_self_signed), pairs.is_empty()) {
             (false, true) => Ok(None),
             (false, false) => Ok(Some(Source::Files(pairs))),

@@ -1,7 +1,9 @@
 //! Certificates of an ACME server (RFC 8555), Pebble: lego answers its challenges with a webroot
-//! that `flatpath serve` serves, and the server uses what it gets without a command.
+//! that `flatpath serve` serves, and the server uses what it gets without a command. Those that the
+//! server orders itself are in `acme_orders`.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -16,32 +18,48 @@ each_driver!(lego_gets_a_certificate_with_a_webroot);
 /// Pebble with its certificate in this directory, which looks for challenges at these ports of HTTP
 /// and HTTPS; and the ports of its own interface and its management.
 fn begin(pebble: &Path, run_in: &Site, challenged: [u16; 2]) -> (Child, [u16; 2]) {
-    let [http, https] = challenged;
     loop {
         let [api, management] = [0; 2].map(|_| free_address().expect("an address"));
-        run_in.write(
-            "pebble.json",
-            format!(
-                "{{\"pebble\": {{\"listenAddress\": \"{api}\", \"managementListenAddress\": \
-                 \"{management}\", \"certificate\": \"api.crt\", \"privateKey\": \"api.key\", \
-                 \"httpPort\": {http}, \"tlsPort\": {https}, \"ocspResponderURL\": \"\"}}}}"
-            ),
-        );
-        let mut command = Command::new(pebble);
-        command.args(["-config", "pebble.json"]);
-        command.current_dir(run_in.path());
-        // It would wait some seconds before each look, and refuse some good requests.
-        command.env("PEBBLE_VA_NOSLEEP", "1");
-        command.env("PEBBLE_WFE_NONCEREJECT", "0");
-        let mut pebble = Child::start(&mut command).expect("started");
-        let ports = [management, api].map(|address| address.port());
-        let listens = ports.iter().try_for_each(|port| pebble.await_port(*port));
-        match listens {
-            Ok(()) => return (pebble, [api.port(), management.port()]),
-            // Another test was given the port meanwhile.
-            Err(cause) if cause.to_string().contains("address already in use") => {}
-            Err(cause) => panic!("{cause}"),
+        let mut command = command(pebble, run_in, [api, management], challenged, "");
+        if let Some(pebble) = started(&mut command, [api, management]) {
+            return (pebble, [api.port(), management.port()]);
         }
+    }
+}
+
+/// The command line of Pebble, with more of its configuration.
+pub(crate) fn command(
+    pebble: &Path,
+    run_in: &Site,
+    [api, management]: [SocketAddr; 2],
+    [http, https]: [u16; 2],
+    more: &str,
+) -> Command {
+    run_in.write(
+        "pebble.json",
+        format!(
+            "{{\"pebble\": {{\"listenAddress\": \"{api}\", \"managementListenAddress\": \
+             \"{management}\", \"certificate\": \"api.crt\", \"privateKey\": \"api.key\", \
+             \"httpPort\": {http}, \"tlsPort\": {https}, {more} \"ocspResponderURL\": \"\"}}}}"
+        ),
+    );
+    let mut command = Command::new(pebble);
+    command.args(["-config", "pebble.json"]);
+    command.current_dir(run_in.path());
+    // It would wait some seconds before each look, and refuse some good requests.
+    command.env("PEBBLE_VA_NOSLEEP", "1");
+    command.env("PEBBLE_WFE_NONCEREJECT", "0");
+    command
+}
+
+/// Pebble at these addresses; `None` if another test was given one of them meanwhile.
+pub(crate) fn started(command: &mut Command, addresses: [SocketAddr; 2]) -> Option<Child> {
+    let mut pebble = Child::start(command).expect("started");
+    let mut ports = addresses.iter().rev().map(SocketAddr::port);
+    match ports.try_for_each(|port| pebble.await_port(port)) {
+        Ok(()) => Some(pebble),
+        Err(cause) if cause.to_string().contains("address already in use") => None,
+        Err(cause) => panic!("{cause}"),
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod acme;
+mod acme_orders;
 mod attacks;
 mod behind_nginx;
 mod behind_proxy;

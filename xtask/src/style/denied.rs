@@ -138,7 +138,9 @@ const CHECKS: &[(&str, Check)] = &[
         },
     ),
     ("No client.", |facts| {
-        facts.has_no_crate(&["reqwest", "ureq", "hyper-util", "curl", "attohttpc"])
+        // ureq is the command's own, which asks an authority for certificates (`--acme`).
+        facts.has_no_crate(&["reqwest", "hyper-util", "curl", "attohttpc"])?;
+        facts.only_these_spell(&[""], &["use", "ureq"], &["cli/src/tls/acme/client.rs"])
     }),
     ("It opens no connection for a program.", |facts| {
         facts.spells_nowhere("driver/src/uring", &["opcode", ":", ":", "Connect"])?;
