@@ -446,7 +446,7 @@ fn what_is_wrong_is_named(driver: Driver) {
     for (options, words) in [
         (
             vec![],
-            "--tls-cert FILE and --tls-key FILE, or try it out with --tls-self-signed",
+            "have an authority issue one with --acme NAME, or try it out with --tls-self-signed",
         ),
         (no_key, "--tls-cert names 1 file, and --tls-key no file"),
         (authority.options(&["none"]), "none.crt: No such file"),

@@ -3,7 +3,7 @@
 //! | word      | what it is                                     | where it lies                  |
 //! |-----------|------------------------------------------------|--------------------------------|
 //! | remainder | the beginning: what a call was given and left  | one buffer of the pool         |
-//! | hold      | pages that wait behind it, oldest first        | where they were received       |
+//! | hold      | pages that wait after it, oldest first         | where they were received       |
 //! | chunk     | what one call is given                         | in its page, or in that buffer |
 //!
 //! A page is plain, or it has records of TLS. Records are no chunk: the filter before the protocol
@@ -21,7 +21,7 @@
 //! | any       | any       | a page of records   | [`Next::Records`]                              |
 //! | any       | any       | none                | [`Next::Nothing`]                              |
 //!
-//! A remainder and the chunk behind it are given together ([`Inbox::join`]), in one buffer:
+//! A remainder and the chunk after it are given together ([`Inbox::join`]), in one buffer:
 //!
 //! | that buffer          | another one       | joined                                       |
 //! |----------------------|-------------------|----------------------------------------------|
@@ -75,7 +75,7 @@ impl Page for Piece {
 pub(crate) trait Supply<P> {
     fn bytes<'a>(&'a self, page: &'a P) -> &'a [u8];
     fn recycle(&mut self, page: P);
-    /// A buffer with room for so many bytes.
+    /// A buffer with room for this many bytes.
     fn take(&self, bytes: usize) -> Option<Buffer>;
 }
 
@@ -147,7 +147,7 @@ impl<P: Page> Chunk<P> {
 /// Why one looks for the next chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Something has come: so many bytes of it may be given now.
+    /// Something has come, of which this many bytes may be given now.
     Arrival(usize),
     /// It is the turn of this connection, however much waits.
     Turn,
@@ -185,7 +185,7 @@ pub(crate) enum Next<P = Piece> {
     End,
 }
 
-/// A remainder and the chunk behind it.
+/// A remainder and the chunk after it.
 #[must_use]
 #[derive(Debug)]
 pub(crate) enum Joined<P = Piece> {
@@ -204,7 +204,7 @@ pub(crate) enum Left {
     NoMemory,
 }
 
-/// Whether there is room for more behind the remainder.
+/// Whether there is room for more after the remainder.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -334,7 +334,7 @@ impl<P: Page> Inbox<P> {
         });
     }
 
-    /// Copies what a page has from a place on behind the remainder. False: there is no room for it.
+    /// Copies what a page has from a place on to the end of the remainder. False: there is no room for it.
     fn append(&mut self, page: &P, from: u32, supply: &impl Supply<P>) -> bool {
         let bytes = &supply.bytes(page)[from as usize..];
         if self.reserve(bytes.len(), supply) != Room::Made {
@@ -349,7 +349,7 @@ impl<P: Page> Inbox<P> {
         self.has_remainder()
     }
 
-    /// Makes room for so many bytes behind the remainder, if there is one.
+    /// Makes room for this many bytes after the remainder, if there is one.
     pub(crate) fn reserve(&mut self, bytes: usize, supply: &impl Supply<P>) -> Room {
         let Some(buffer) = &mut self.remainder else {
             return Room::Made;

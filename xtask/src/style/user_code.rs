@@ -66,8 +66,14 @@ const CALLS: &[(&str, &[&str])] = &[
         "engine/src/protocol/erased.rs",
         &["ThreadState", ":", ":", "new"],
     ),
-    ("engine/src/observe/access_log.rs", &["output", ".", "write"]),
-    ("engine/src/observe/access_log.rs", &["sink", ".", "dropped"]),
+    (
+        "engine/src/observe/access_log.rs",
+        &["output", ".", "write"],
+    ),
+    (
+        "engine/src/observe/access_log.rs",
+        &["sink", ".", "dropped"],
+    ),
     ("engine/src/observe/access_log.rs", &["sink", ".", "open"]),
     ("engine/src/network/", &["signalled", ")", "("]),
     ("engine/src/protocol/successor.rs", &["begun", ".", "make"]),

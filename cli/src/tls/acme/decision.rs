@@ -29,7 +29,7 @@ const DAY: Duration = HOUR.saturating_mul(24);
 /// After the first failure.
 const PAUSE_MIN: Duration = Duration::from_secs(5 * 60);
 
-/// While there is no certificate that clients take.
+/// Without a certificate that clients accept.
 const PAUSE_MAX_WITHOUT: Duration = HOUR;
 
 /// While there is one.

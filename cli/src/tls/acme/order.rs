@@ -317,7 +317,7 @@ mod tests {
     const GONE: &str = r#"{"type": "urn:ietf:params:acme:error:accountDoesNotExist"}"#;
     const LIMIT: &str = r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "enough"}"#;
 
-    /// What an authority answers to orders, and how an order goes on.
+    /// What an authority answers to an order, and the next state of the order.
     #[derive(Clone)]
     struct Fake {
         order: (u16, &'static str),

@@ -69,7 +69,7 @@ fn own(bytes: usize) -> Sheet {
     Sheet(vec![b'o'; bytes], false)
 }
 
-/// An inbox with a remainder of so many bytes, in a buffer that has room for so many.
+/// An inbox with a remainder of the first length, in a buffer with room for the second.
 fn with_remainder(bytes: usize, room: usize, store: &Store) -> Inbox<Sheet> {
     let mut inbox = Inbox::default();
     if bytes > 0 {
