@@ -334,7 +334,7 @@ impl<P: Page> Inbox<P> {
         });
     }
 
-    /// Copies what a page has from a place on to the end of the remainder. False: there is no room for it.
+    /// Copies what a page has from a place on to the end of the remainder. False: it has no room.
     fn append(&mut self, page: &P, from: u32, supply: &impl Supply<P>) -> bool {
         let bytes = &supply.bytes(page)[from as usize..];
         if self.reserve(bytes.len(), supply) != Room::Made {
