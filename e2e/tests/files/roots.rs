@@ -41,8 +41,7 @@ fn until_served(server: &Server, target: &str, content: &str) {
     until_true(content, || server.client().get(target).text() == content);
 }
 
-fn count(server: &Server, words: &str) -> usize {
-    let log = server.log();
+fn count(log: &str, words: &str) -> usize {
     log.lines().filter(|line| line.contains(words)).count()
 }
 
@@ -96,10 +95,10 @@ fn a_new_directory_is_served_however_it_came_wherever_it_is_named(driver: Driver
         server.process().signal(Signal::HUP);
         content("one");
     }
-    let told = count(&server, "is another one now, which is served");
-    let back = count(&server, "is back, and is served");
-    assert_eq!(told + back, 12, "a line for each: {}", server.log());
-    server.end();
+    let log = server.end();
+    let told = count(&log, "is another one now, which is served");
+    let back = count(&log, "is back, and is served");
+    assert_eq!(told + back, 12, "a line for each: {log}");
 }
 
 fn what_has_begun_ends_in_the_directory_in_which_it_began(driver: Driver) {
@@ -191,10 +190,10 @@ fn a_directory_that_is_gone_gets_503_until_it_is_back(driver: Driver) {
     make(&site.at("www"), "x", "two");
     until_served(&server, "/x", "two");
     until_true("it is ready", || ready().status == 200);
+    let log = server.end();
     for (words, lines) in [("is gone: No such file", 1), ("is back, and is served", 1)] {
-        assert_eq!(count(&server, &format!("{path} {words}")), lines, "{words}");
+        assert_eq!(count(&log, &format!("{path} {words}")), lines, "{words}");
     }
-    server.end();
 }
 
 fn rules_and_siblings_are_those_of_the_directory_that_is_served(driver: Driver) {
