@@ -263,7 +263,7 @@ impl Source {
     pub(crate) fn load(&self) -> Result<Vec<Certificate>, Failure> {
         let loaded: Result<Vec<_>, _> = match self {
             Source::Files(pairs) => pairs.iter().map(Certificate::from_files).collect(),
-            Source::Authority(plan) => authoritys(plan).map(|it| vec![it]),
+            Source::Authority(plan) => issued_or_own(plan).map(|it| vec![it]),
             Source::SelfSigned => self_signed::make().map(|it| vec![it]),
         };
         loaded.map_err(cannot)
@@ -271,7 +271,7 @@ impl Source {
 }
 
 /// What an authority has issued before; else one that signs itself, for the time being.
-fn authoritys(plan: &Plan) -> Result<Certificate, String> {
+fn issued_or_own(plan: &Plan) -> Result<Certificate, String> {
     let pair = plan.pair();
     match Certificate::from_files(&pair) {
         Ok(read) => return Ok(read.renewed_by_itself()),

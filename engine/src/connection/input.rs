@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A page of nobody's socket.
+    /// A page that no socket filled.
     fn page() -> Piece {
         let config = DriverConfig {
             regions: vec![RegionConfig {

@@ -80,6 +80,11 @@ impl<D: Driver> Event<'_, D> {
             return self.drop_piece(piece);
         }
         let is_stalled = self.connection.stalled().is_some();
+        self.add_to_inbox(piece, is_stalled);
+    }
+
+    /// Puts a piece after all that waits. `is_stalled`: it may be copied to the remainder.
+    pub(super) fn add_to_inbox(&mut self, piece: Piece, is_stalled: bool) {
         let form = self.connection.form();
         let (inbox, mut supply) = self.inbox();
         inbox.add(piece, form, is_stalled, &mut supply);

@@ -3,9 +3,9 @@
 //! In: a filter before the chunks of the inbox. A page is held when it arrives, whatever is in it,
 //! and opened when it is next, just before the protocol is given what is in it, so a connection
 //! that must wait costs no decryption. Records that lie whole in a page are opened in place, and
-//! the protocol finds its input in the receive page as without TLS; a record that several pages
-//! bring is put together in a pooled buffer. Where there is no memory for that the connection
-//! stalls, and nothing is opened: what was opened must be given.
+//! the protocol finds its input in the receive page as without TLS; a record that lies in several
+//! pages is gathered in a pooled buffer. Without memory for that the connection stalls, and nothing
+//! is opened: what was opened must be given.
 //!
 //! Out: a send takes up to [`SEAL_BYTES_MAX`] of what is queued and seals it; the rest stays
 //! content until the next. It is copied to one pooled buffer, each record to its place, and sealed

@@ -171,9 +171,9 @@ impl<D: Driver> Network<D> {
         event.connection.note_received();
         match Arrival::at(event.connection.as_receiver()) {
             Arrival::Drop => event.drop_piece(piece),
-            Arrival::Hold => event.hold_to_pass(piece),
+            Arrival::Hold => event.add_to_inbox(piece, false),
             Arrival::HoldAndPass => {
-                event.hold_to_pass(piece);
+                event.add_to_inbox(piece, false);
                 self.pass_held(key);
             }
             Arrival::Pass => {
@@ -549,13 +549,6 @@ impl<D: Driver> Network<D> {
 }
 
 impl<D: Driver> Event<'_, D> {
-    /// Has a piece wait until what came before it has passed.
-    fn hold_to_pass(&mut self, piece: Piece) {
-        let form = self.connection.form();
-        let (inbox, mut supply) = self.inbox();
-        inbox.add(piece, form, false, &mut supply);
-    }
-
     /// Notes whether the last receive of an end of a pair was full.
     fn note_full(&mut self, is_full: bool) {
         if let Some(end) = self.connection.pair() {

@@ -55,7 +55,7 @@ impl<D: Driver> Event<'_, D> {
         (self.connection.inbox_mut(), supply)
     }
 
-    /// A buffer for input of so many bytes.
+    /// A buffer for input of this many bytes.
     pub(super) fn take_input_buffer(&mut self, bytes: usize) -> Option<Buffer> {
         self.inbox().1.take(bytes)
     }

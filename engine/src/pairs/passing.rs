@@ -69,7 +69,7 @@ impl Passing {
     }
 }
 
-/// Whether an end takes more, with so many bytes queued.
+/// Whether an end takes more when this many bytes are queued.
 #[inline]
 pub(crate) fn has_room(queued_bytes: usize) -> bool {
     queued_bytes < SPLICE_BYTES_MAX

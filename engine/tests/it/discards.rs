@@ -362,7 +362,7 @@ fn bin_is_bounded(choice: DriverChoice) {
     let limits = Limits {
         in_flight_max: 4,
         stall_timeout: stretched(Duration::from_millis(300)),
-        // A forced end would wait for a moment, which so many drops may outlast.
+        // A forced end waits for a moment only, and all these drops may take longer.
         drain_timeout: patience(),
         ..Limits::default()
     };

@@ -54,7 +54,7 @@ impl HttpChallenges {
     /// Answers with this key authorization where the authority asks for the token, from now on.
     ///
     /// # Errors
-    /// So many are pending that one of them must have been forgotten.
+    /// As many are pending as are kept: a caller has not removed its own.
     pub fn put(&self, token: &str, key_authorization: &str) -> Result<(), TooManyChallenges> {
         self.change(|answers| {
             if answers.len() >= PENDING_MAX && !answers.contains_key(token) {
@@ -78,7 +78,7 @@ impl HttpChallenges {
     fn change<T>(&self, change: impl FnOnce(&mut HashMap<String, String>) -> T) -> T {
         let mut answers = self.0.answers.lock();
         let outcome = change(&mut answers);
-        // ORDER: Relaxed: what is behind it has a lock.
+        // ORDER: Relaxed: a hint; the lock guards the answers.
         self.0.count.store(answers.len(), Ordering::Relaxed);
         outcome
     }

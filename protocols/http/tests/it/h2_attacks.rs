@@ -41,7 +41,7 @@ const WAIT_MAX: Duration = Duration::from_millis(8);
 
 const CALM: Option<Reason> = Some(Reason::ENHANCE_YOUR_CALM);
 const BROKEN: Option<Reason> = Some(Reason::COMPRESSION_ERROR);
-/// Requests that are answered: the connection goes on.
+/// Requests that are answered, on a connection that stays open.
 const ANSWERED: Option<Reason> = None;
 
 /// `GET http://h/`, and POST, of which no table gets anything: that has a bound of its own.
