@@ -529,11 +529,12 @@ impl Admission {
         for episode in &mut self.episodes {
             episode.end(now_ns);
         }
-        if self.episodes[Bound::Descriptors as usize]
+        let is_over = self.episodes[Bound::Descriptors as usize]
             .end_ns()
-            .is_none()
-        {
+            .is_none();
+        if is_over && self.descriptors_allow < usize::MAX {
             self.descriptors_allow = usize::MAX;
+            self.unsettle();
         }
     }
 

@@ -321,7 +321,7 @@ impl Admission {
         });
     }
 
-    /// Something has changed that decides on accept, or an episode in the log has not ended.
+    /// Something has changed that decides on accept.
     pub(crate) fn unsettle(&mut self) {
         self.settled = None;
     }

@@ -27,6 +27,7 @@ use crate::server::lifecycle::ServerState;
 
 use super::admission::resting;
 use super::thread::Network;
+use super::timers::Chore;
 use super::user_data::{KIND_ACCEPT, user_data};
 
 /// What an accept that failed has brought. Only with EINVAL is the kernel asked whether it listens.
@@ -102,7 +103,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         // A newcomer may close others, begin an episode, or be left to the next turn.
-        self.thread.timers.due_at_once();
+        self.thread.timers.at_once(Chore::All);
         let (driver, keys) = (&self.thread.driver, &self.thread.common.shared.address_keys);
         let arrivals = &mut self.acceptors.arrivals;
         arrivals.arrange(|(_, socket)| keys.cells(driver.peer(*socket)));
@@ -192,17 +193,18 @@ impl<D: Driver> Network<D> {
         }
         self.make_room_for_files();
         self.update_accepts();
-        self.end_episodes();
         let (load, are_armed) = (self.load(), self.acceptors.are_armed());
         let common = &mut self.thread.common;
         let descriptors = &common.shared.descriptors;
         common.admission.counts_addresses = descriptors.is_weighed();
         let beside_files = descriptors.places();
         common.admission.settle(load, beside_files, are_armed);
+        let due_ns = self.accept_due_ns();
+        self.thread.timers.set(Chore::Accepts, due_ns);
     }
 
     /// Ends the episodes that are over.
-    fn end_episodes(&mut self) {
+    pub(super) fn end_episodes(&mut self) {
         let now_ns = self.thread.now_ns();
         self.thread.common.admission.end_episodes(now_ns);
         self.thread.memory.end_episodes(now_ns);
@@ -288,16 +290,16 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    /// How long until a paused accept is tried again.
-    pub(super) fn accept_timeout_ns(&self, now_ns: u64) -> Option<u64> {
+    /// When accept is looked at again without anything happening before.
+    fn accept_due_ns(&self) -> Option<u64> {
         let load = self.load();
         let common = &self.thread.common;
         let caches_block = common.shared.descriptors.caches_block();
         let accepts_in_ns = common.admission.accepts_in_ns(load, caches_block);
         let acceptors = self.acceptors.all.iter();
         let open = acceptors.filter(|acceptor| acceptor.source.is_some());
-        let due = open.filter_map(|it| it.accepting.due_in_ns(now_ns, accepts_in_ns));
-        due.min()
+        let due = open.filter_map(|it| it.accepting.due_in_ns(load.now_ns, accepts_in_ns));
+        due.min().map(|ns| load.now_ns.saturating_add(ns))
     }
 }
 

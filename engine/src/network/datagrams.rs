@@ -41,6 +41,7 @@ use crate::server::lifecycle::ServerState;
 use crate::workers::{Rank, Shared, Task};
 
 use super::thread::Network;
+use super::timers::Chore;
 use super::user_data::{KIND_DATAGRAMS, user_data};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl Datagrams {
     }
 
     /// When a pause ends.
-    pub(super) fn due_ns(&self) -> Option<u64> {
+    fn due_ns(&self) -> Option<u64> {
         let paused = self.sources.iter().filter_map(|source| match source.state {
             State::PausedUntil(until_ns) => Some(until_ns),
             _ => None,
@@ -223,6 +224,8 @@ impl<D: Driver> Network<D> {
             let driver = &mut self.thread.driver;
             driver.receive_datagrams(socket, user_data, region_id);
         }
+        let due_ns = self.datagrams.due_ns();
+        self.thread.timers.set(Chore::Datagrams, due_ns);
     }
 
     pub(super) fn datagrams_completed(
@@ -245,7 +248,7 @@ impl<D: Driver> Network<D> {
                 true => State::Stopped,
                 false => State::Off,
             };
-            self.thread.timers.due_at_once();
+            self.thread.timers.at_once(Chore::Datagrams);
         }
         match completion.outcome {
             Outcome::Datagram(datagram) => {

@@ -13,6 +13,7 @@ use crate::server::lifecycle::ServerState;
 
 use super::listening::shortest_of;
 use super::thread::{Event, Network};
+use super::timers::Chore;
 
 impl<D: Driver> Event<'_, D> {
     fn fire(&mut self, overdue: Overdue) {
@@ -116,11 +117,11 @@ impl<D: Driver> Network<D> {
                 }
             });
         }
-        self.thread.timers.recycle(expired);
+        self.thread.timers.recycle(expired, now_ns);
     }
 
     /// When the state of the server ends by itself.
-    pub(super) fn state_ends_ns(&self) -> Option<u64> {
+    fn state_ends_ns(&self) -> Option<u64> {
         let Common {
             limits,
             server_state,
@@ -136,6 +137,12 @@ impl<D: Driver> Network<D> {
 
     /// Follows the server from running to leaving to draining to forced.
     pub(super) fn follow_state(&mut self) {
+        self.advance_state();
+        let ends_ns = self.state_ends_ns();
+        self.thread.timers.set(Chore::State, ends_ns);
+    }
+
+    fn advance_state(&mut self) {
         let (now_ns, ends_ns) = (self.thread.now_ns(), self.state_ends_ns());
         let common = &mut self.thread.common;
         let before = common.server_state;
@@ -239,6 +246,8 @@ impl<D: Driver> Network<D> {
         });
         // Some may have begun another protocol meanwhile.
         self.thread.drain.put_late(late);
+        let due_ns = self.late_due_ns();
+        self.thread.timers.set(Chore::LateNotices, due_ns);
     }
 
     fn late_ends_ns(&self, since_ns: u64) -> u64 {
@@ -246,7 +255,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// When the first of them will have been silent for that long.
-    pub(super) fn late_told_ns(&self) -> Option<u64> {
+    fn late_due_ns(&self) -> Option<u64> {
         let late = self.thread.drain.late().iter();
         let open = late.filter_map(|key| self.connections.get(*key));
         let silent = open.filter(|one| !one.has_received());

@@ -25,6 +25,7 @@ use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
 use super::thread::Network;
+use super::timers::Chore;
 use super::user_data::{
     GENERATION_MASK, KIND_ACCEPT, KIND_DATAGRAMS, KIND_SEND, KIND_WATCH, kind_of, parts,
 };
@@ -56,6 +57,7 @@ impl<D: Driver> Network<D> {
         self.admit_arrivals(); // Connections that are open come first, however many arrive.
         let is_quiet = self.is_quiet();
         if !is_quiet {
+            self.begin_chores(); // What is due from now on was said by a step of this turn.
             self.collect_jobs(); // A job that is back ends a stall before that expires.
             self.take_returns(); // Pages that came back likewise.
             self.take_reads(); // So has a file whose window was read.
@@ -80,12 +82,13 @@ impl<D: Driver> Network<D> {
         }
         self.end_turn_of_listeners(); // No protocol is called after this, but for evictions.
         if !is_quiet {
+            self.end_episodes(); // A shortage of descriptors that is over lets connections in.
             self.reconcile_accepts(); // Only now is it known how many connections are open.
             self.receive_datagrams(); // Connections have given their pages back.
             self.trim(); // What is idle now was not needed in this turn.
             self.evict_ciphers(); // The same for ciphers.
             self.log_long_waits(); // What waits now has waited through all of the turn.
-            self.sleep(); // All chores are done: when is the next?
+            self.end_chores(); // All are done: when is the next?
         }
         self.check_memory(); // What connections hold at the end of a turn counts.
         self.hand_over_jobs(); // One wake-up for all jobs of the turn.
@@ -157,14 +160,14 @@ impl<D: Driver> Network<D> {
                 self.complete(completion);
             } else {
                 self.pending.leave(completion);
-                self.thread.timers.due_at_once();
+                self.thread.timers.at_once(Chore::All);
             }
         }
         self.pending.recycle(completions);
         if left < TURN_COMPLETIONS_MAX
             && let Some(trim_ns) = self.thread.memory.note_use()
         {
-            self.thread.timers.due(trim_ns);
+            self.thread.timers.set(Chore::Trim, Some(trim_ns));
         }
     }
 
@@ -275,11 +278,10 @@ impl<D: Driver> Network<D> {
             }
         }
         self.thread.successors.turn_ended();
-        if let Some(log) = &mut self.thread.common.access_log
-            && !log.flush()
-        {
-            let again_ns = self.thread.now_ns() + AGAIN_NS;
-            self.thread.timers.due(again_ns);
+        if let Some(log) = &mut self.thread.common.access_log {
+            let again_ns = self.thread.common.turn.now_ns + AGAIN_NS;
+            let again_ns = (!log.flush()).then_some(again_ns);
+            self.thread.timers.set(Chore::AccessLog, again_ns);
         }
     }
 
@@ -288,6 +290,9 @@ impl<D: Driver> Network<D> {
         if common.dispatcher.holds_back() {
             common.shared.log_long_waits(common.turn.now_ns);
         }
+        let is_due = common.dispatcher.holds_back();
+        let due_ns = is_due.then_some(common.turn.now_ns + LISTENER_PATIENCE_NS);
+        self.thread.timers.set(Chore::LongWaits, due_ns);
     }
 
     /// The jobs of the turn go to workers, and what the program's code has dropped to the bin.
@@ -296,39 +301,33 @@ impl<D: Driver> Network<D> {
         self.thread.common.shared.bin_gathered();
     }
 
-    /// Says when a chore is due although nothing happens before.
-    fn sleep(&mut self) {
-        let waits_for_nothing = self.pending.any()
+    fn begin_chores(&mut self) {
+        let now_ns = self.thread.now_ns();
+        self.thread.timers.begin_chores(now_ns);
+    }
+
+    /// Says when those chores are due of which any step may have changed what decides. The others
+    /// have said so themselves.
+    fn end_chores(&mut self) {
+        let now_ns = self.thread.now_ns();
+        let (waits, common) = (&self.thread.waits, &self.thread.common);
+        let has_left = self.pending.any()
             || !self.acceptors.arrivals.is_empty()
             || self.thread.drain.has_open()
-            || self.thread.common.admission.is_relimiting();
-        if waits_for_nothing || self.thread.waits.are_due() {
-            return self.thread.timers.due_at_once();
-        }
-        let now_ns = self.thread.now_ns();
-        let episode_end_ns = self.episode_end_ns();
-        if episode_end_ns.is_some() {
-            self.thread.common.admission.unsettle();
-        }
-        let (waits, common) = (&self.thread.waits, &self.thread.common);
-        let is_waited_for =
-            waits.any() || common.dispatcher.waiting_for_memory() > 0 || self.sources.any_refused();
+            || common.admission.is_relimiting()
+            || waits.are_due();
+        let is_waited_for = waits.any() || common.dispatcher.waiting_for_memory() > 0;
         let times = [
-            self.accept_timeout_ns(now_ns)
-                .map(|ns| now_ns.saturating_add(ns)),
-            is_waited_for.then_some(now_ns + WAITING_NS),
-            episode_end_ns,
-            self.next_round_ns(),
-            self.thread.memory.trim_ns(),
-            common
-                .dispatcher
-                .holds_back()
-                .then_some(now_ns + LISTENER_PATIENCE_NS),
-            self.state_ends_ns(),
-            self.late_told_ns(),
-            self.datagrams.due_ns(),
+            (Chore::All, has_left.then_some(now_ns)),
+            (Chore::Room, is_waited_for.then_some(now_ns + WAITING_NS)),
+            (Chore::Overdrawn, self.next_round_ns()),
+            (Chore::Episodes, self.episode_end_ns()),
         ];
-        self.thread.timers.sleep_until(now_ns, times);
+        let timers = &mut self.thread.timers;
+        for (chore, ns) in times {
+            timers.set(chore, ns);
+        }
+        timers.end_chores();
     }
 
     /// The end of a turn of a server that drains.

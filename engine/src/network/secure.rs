@@ -27,6 +27,7 @@ use crate::network::waits::Wait;
 use crate::tls::{Alert, OVERHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX};
 
 use super::thread::{Event, Network, Thread};
+use super::timers::Chore;
 
 /// Records of one send at most: those of content, an answer to the peer's KeyUpdate, the end, and
 /// what the handshake has left.
@@ -45,7 +46,7 @@ impl<D: Driver> Thread<D> {
     fn caches_ciphers(&mut self, index: u32) {
         self.cipher_cache.add(index);
         if self.cipher_cache.exceeds() {
-            self.timers.due_at_once();
+            self.timers.at_once(Chore::Ciphers);
         }
     }
 }
@@ -66,6 +67,7 @@ impl<D: Driver> Network<D> {
                 secured.records.freeze();
             }
         }
+        self.thread.timers.set(Chore::Ciphers, None);
     }
 }
 

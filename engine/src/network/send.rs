@@ -81,7 +81,7 @@ impl<D: Driver> Event<'_, D> {
             AfterSend::Close
         } else if bytes <= SHORT_SEND_BYTES_MAX && !connection.is_spliced() {
             let now_ns = self.thread.now_ns();
-            self.thread.timers.send_rests(now_ns);
+            self.thread.timers.short_send(now_ns);
             AfterSend::Rest
         } else {
             AfterSend::KeepOpen

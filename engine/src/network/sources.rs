@@ -79,6 +79,15 @@ impl Sources {
         self.refused > 0
     }
 
+    /// When the first of them is tried again.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        let untils = self.table.iter().filter_map(|(_, source)| match source.state {
+            State::Refused(until_ns) => Some(until_ns),
+            State::Armed | State::Cancelling => None,
+        });
+        untils.min()
+    }
+
     /// Those that are tried again now; they are refused no more.
     pub(super) fn take_due(&mut self, now_ns: u64) -> Vec<Key> {
         let (mut due, mut refused) = (Vec::new(), 0);

@@ -1,78 +1,147 @@
-//! When the thread looks again although nothing happens: the deadlines of connections, and the
-//! earliest chore.
+//! When the thread looks again although nothing happens: a time for each chore, and the earliest of
+//! them, which is all that a wait asks.
 //!
-//! | what is due       | noted by                  | forgotten by                              |
-//! |-------------------|---------------------------|-------------------------------------------|
-//! | a deadline        | [`Timers::arm`]           | [`Timers::cancel`], or when it has passed |
-//! | a short send      | [`Timers::send_rests`]    | its time                                  |
-//! | any other chore   | [`Timers::due`]           | the next [`Timers::sleep_until`]          |
-//! | all chores, now   | [`Timers::due_at_once`]   | the next [`Timers::sleep_until`]          |
+//! | what is due                | says when                                                       |
+//! |----------------------------|-----------------------------------------------------------------|
+//! | [`Chore::Deadlines`]       | [`Timers::arm`], and the step that fires them                   |
+//! | [`Chore::ShortSends`]      | a short send                                                    |
+//! | [`Chore::Trim`]            | a turn in which memory was used, and the step                   |
+//! | [`Chore::Ciphers`], `Wide` | an event that finds no room; at once                            |
+//! | [`Chore::AccessLog`]       | the end of a turn whose lines found no room                     |
+//! | `Room`, `Overdrawn`,       | the last step: any step before it may have changed what decides |
+//! | `Episodes`, `All`          |                                                                 |
+//! | any other                  | the step that does it, and the event that begins it             |
 //!
-//! Invariant: no chore that only time makes due is due before `due_ns`. What is noted within a turn
-//! lowers it, and every turn with chores ends with computing it anew.
+//! Each chore has a name and one time. The deadlines of connections are in a wheel, of which the
+//! earliest is one of these times; the others are few, some nearer than a tick, so they are numbers
+//! in an array, whose minimum is looked for once in each turn with chores.
+//!
+//! Invariants
+//! - TI1: no chore is due before `earliest_ns`. That may be earlier than all of them, until the
+//!   next turn with chores.
+//! - TI2: the time of a chore that has passed is forgotten when the chores of a turn begin
+//!   ([`Timers::begin_chores`]). So one that is forgotten costs no turn after the other, and one
+//!   that is due again has said so.
+//!
+//! Cost: to set a time is two stores and a comparison; to ask whether one is due, a comparison.
 
 use flatpath_structures::wheel::Wheel;
 
 use crate::limits::{RESTING_NS_MAX, TICK_NS, WHEEL_SLOTS};
+
+/// What the thread does when its time comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chore {
+    /// All of them.
+    All,
+    /// The deadlines of connections.
+    Deadlines,
+    /// Completions of short sends, for which no wait ends.
+    ShortSends,
+    /// A connection waits for room, which another thread may make.
+    Room,
+    /// Accept: the end of a pause, or of the patience of a full thread.
+    Accepts,
+    /// Receives of datagrams: the same.
+    Datagrams,
+    /// Eventfds that the kernel has refused to watch.
+    Watches,
+    /// The next state of a server that ends.
+    State,
+    /// Protocols that are notified of a drain late.
+    LateNotices,
+    /// The end of what is logged as one episode.
+    Episodes,
+    /// The next round in which addresses give up what they hold beyond their share.
+    Overdrawn,
+    /// A line in the log on jobs that have waited long.
+    LongWaits,
+    /// Idle memory.
+    Trim,
+    /// Ciphers that are ready for use, of more connections than may have some.
+    Ciphers,
+    /// A socket that takes much at a time, where another wants its place.
+    Wide,
+    /// Lines of the access log that found no room.
+    AccessLog,
+}
+
+const CHORES: usize = Chore::AccessLog as usize + 1;
 
 /// See the module. Times are in nanoseconds of the driver's clock.
 pub(super) struct Timers {
     wheel: Wheel,
     /// Empty but while deadlines are looked at.
     expired: Vec<u32>,
-    due_ns: u64,
-    /// When the last short send is to be noted at the latest.
-    rested_ns: u64,
+    /// By chore; `u64::MAX` for none.
+    times: [u64; CHORES],
+    earliest_ns: u64,
 }
 
 impl Timers {
     /// All chores are due.
     pub(super) fn new() -> Timers {
-        Timers {
+        let mut timers = Timers {
             wheel: Wheel::new(TICK_NS, WHEEL_SLOTS),
             expired: Vec::new(),
-            due_ns: 0,
-            rested_ns: 0,
-        }
+            times: [u64::MAX; CHORES],
+            earliest_ns: u64::MAX,
+        };
+        timers.at_once(Chore::All);
+        timers
     }
 
     /// Whether a chore is due. One comparison.
     #[inline]
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        now_ns >= self.due_ns
+        now_ns >= self.earliest_ns
     }
 
     /// For how long the thread may wait for the kernel; `None` without end.
     pub(super) fn timeout_ns(&self, now_ns: impl FnOnce() -> u64) -> Option<u64> {
-        match self.due_ns {
+        match self.earliest_ns {
             u64::MAX => None,
-            due_ns => Some(due_ns.saturating_sub(now_ns())),
+            earliest_ns => Some(earliest_ns.saturating_sub(now_ns())),
         }
     }
 
-    /// A chore is due at a time, if not before.
+    /// A chore is due at this time, and at no other; `None`: at none.
     #[inline]
-    pub(super) fn due(&mut self, ns: u64) {
-        self.due_ns = self.due_ns.min(ns);
+    pub(super) fn set(&mut self, chore: Chore, ns: Option<u64>) {
+        let ns = ns.unwrap_or(u64::MAX);
+        self.times[chore as usize] = ns;
+        self.earliest_ns = self.earliest_ns.min(ns);
     }
 
-    /// All chores are due in this turn.
-    pub(super) fn due_at_once(&mut self) {
-        self.due_ns = 0;
+    /// A chore is due in this turn or, if its step is over, in the next.
+    pub(super) fn at_once(&mut self, chore: Chore) {
+        self.set(chore, Some(0));
     }
 
     /// A short send was made, which no completion may follow for now: it is noted after
     /// [`RESTING_NS_MAX`] at the latest.
     #[inline]
-    pub(super) fn send_rests(&mut self, now_ns: u64) {
-        self.rested_ns = now_ns + RESTING_NS_MAX;
-        self.due(self.rested_ns);
+    pub(super) fn short_send(&mut self, now_ns: u64) {
+        self.set(Chore::ShortSends, Some(now_ns + RESTING_NS_MAX));
+    }
+
+    /// The chores of a turn begin (TI2).
+    pub(super) fn begin_chores(&mut self, now_ns: u64) {
+        let passed = self.times.iter_mut().filter(|ns| **ns <= now_ns);
+        passed.for_each(|ns| *ns = u64::MAX);
+    }
+
+    /// The chores of a turn are done, and each has said when it is due next (TI1).
+    pub(super) fn end_chores(&mut self) {
+        self.earliest_ns = self.times.iter().copied().fold(u64::MAX, u64::min);
     }
 
     /// Has the deadline of a connection looked at: when the tick is over that it falls in.
     pub(super) fn arm(&mut self, index: u32, deadline_ns: u64) {
         self.wheel.arm(index, deadline_ns);
-        self.due(deadline_ns.saturating_add(TICK_NS - 1) / TICK_NS * TICK_NS);
+        let tick_ns = deadline_ns.saturating_add(TICK_NS - 1) / TICK_NS * TICK_NS;
+        let known_ns = self.times[Chore::Deadlines as usize];
+        self.set(Chore::Deadlines, Some(known_ns.min(tick_ns)));
     }
 
     /// A connection is gone, and has no deadline.
@@ -87,29 +156,18 @@ impl Timers {
         expired
     }
 
-    pub(super) fn recycle(&mut self, mut expired: Vec<u32>) {
+    /// Those that have passed were fired.
+    pub(super) fn recycle(&mut self, mut expired: Vec<u32>, now_ns: u64) {
         expired.clear();
         self.expired = expired;
+        let next_ns = self.wheel.next_ns(now_ns);
+        let next_ns = next_ns.map(|ns| now_ns.saturating_add(ns));
+        self.set(Chore::Deadlines, next_ns);
     }
 
     /// Whether the deadline of a place is one that has passed, and was not armed anew since.
     pub(super) fn confirm(&mut self, index: u32) -> bool {
         self.wheel.confirm(index)
-    }
-
-    /// All chores are done: the next are due at these times, or when a deadline or a send is.
-    pub(super) fn sleep_until(
-        &mut self,
-        now_ns: u64,
-        times: impl IntoIterator<Item = Option<u64>>,
-    ) {
-        let timer_ns = self.wheel.next_ns(now_ns);
-        let own = [
-            timer_ns.map(|ns| now_ns.saturating_add(ns)),
-            Some(self.rested_ns).filter(|rested_ns| *rested_ns > now_ns),
-        ];
-        let times = times.into_iter().chain(own).flatten();
-        self.due_ns = times.min().unwrap_or(u64::MAX);
     }
 }
 
@@ -117,45 +175,88 @@ impl Timers {
 mod tests {
     use super::*;
 
-    /// Something that happens within a turn.
-    type Act<'a> = &'a dyn Fn(&mut Timers);
+    /// Without a chore.
+    fn timers() -> Timers {
+        let mut timers = Timers::new();
+        assert!(timers.is_due(0), "at first all is");
+        timers.begin_chores(0);
+        timers.end_chores();
+        timers
+    }
 
     #[test]
     fn the_earliest_time_is_due_and_none_before_it() {
-        assert!(Timers::new().is_due(0), "at first all is");
+        /// Something that happens within a turn.
+        type Act<'a> = &'a dyn Fn(&mut Timers);
         let deadline_ns = 3 * TICK_NS + 1;
-        let rows: [(Act<'_>, Option<u64>); 6] = [
+        let rows: [(Act<'_>, Option<u64>); 7] = [
             (&|_| {}, None),
-            (&|timers| timers.due(70), Some(70)),
-            (&|timers| timers.send_rests(5), Some(5 + RESTING_NS_MAX)),
+            (&|timers| timers.set(Chore::Trim, Some(70)), Some(70)),
+            (&|timers| timers.set(Chore::Trim, None), None),
+            (&|timers| timers.short_send(5), Some(5 + RESTING_NS_MAX)),
             (&|timers| timers.arm(3, deadline_ns), Some(4 * TICK_NS)),
-            (&|timers| timers.due_at_once(), Some(0)),
-            (&|timers| timers.sleep_until(1, [None, Some(9)]), Some(9)),
+            (&|timers| timers.at_once(Chore::Ciphers), Some(0)),
+            (
+                &|timers| {
+                    timers.set(Chore::Trim, Some(9));
+                    timers.set(Chore::Room, Some(8));
+                    timers.arm(3, deadline_ns);
+                },
+                Some(8),
+            ),
         ];
         for (act, expected) in rows {
-            let mut timers = Timers::new();
-            timers.sleep_until(0, []);
+            let mut timers = timers();
             act(&mut timers);
-            assert_eq!(timers.timeout_ns(|| 0), expected);
-            let due_ns = expected.unwrap_or(u64::MAX);
-            assert!(timers.is_due(due_ns) && (due_ns == 0 || !timers.is_due(due_ns - 1)));
+            for _ in 0..2 {
+                assert_eq!(timers.timeout_ns(|| 0), expected);
+                let due_ns = expected.unwrap_or(u64::MAX);
+                assert!(timers.is_due(due_ns) && (due_ns == 0 || !timers.is_due(due_ns - 1)));
+                timers.end_chores();
+            }
         }
     }
 
     #[test]
-    fn a_send_and_a_deadline_outlast_the_chores_of_a_turn() {
-        let mut timers = Timers::new();
-        timers.send_rests(1);
-        timers.sleep_until(1, []);
-        assert_eq!(timers.timeout_ns(|| 1), Some(RESTING_NS_MAX));
-        timers.sleep_until(1 + RESTING_NS_MAX, []);
-        assert_eq!(timers.timeout_ns(|| 1), None, "it is noted by now");
+    fn a_chore_has_one_time_and_one_that_has_passed_is_forgotten() {
+        let mut timers = timers();
+        timers.set(Chore::Trim, Some(5));
+        timers.set(Chore::Trim, Some(50));
+        timers.set(Chore::Watches, Some(20));
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 0), Some(20));
+        timers.begin_chores(19);
+        timers.end_chores();
+        assert!(timers.is_due(20) && !timers.is_due(19));
+        timers.begin_chores(20);
+        timers.set(Chore::Room, Some(60));
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 20), Some(30), "the step has not asked again");
+        timers.begin_chores(60);
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 60), None);
+    }
+
+    #[test]
+    fn deadlines_are_due_until_they_are_fired_and_those_that_are_left_after_that() {
+        let mut timers = timers();
         timers.arm(3, 5 * TICK_NS);
-        timers.sleep_until(TICK_NS, []);
-        assert!(timers.timeout_ns(|| TICK_NS).is_some());
+        timers.arm(4, 7 * TICK_NS);
+        timers.begin_chores(TICK_NS);
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 0), Some(5 * TICK_NS));
         timers.cancel(3);
-        let expired = timers.take_expired(9 * TICK_NS);
+        timers.begin_chores(5 * TICK_NS);
+        let expired = timers.take_expired(5 * TICK_NS);
         assert!(expired.iter().all(|index| !timers.confirm(*index)));
-        timers.recycle(expired);
+        timers.recycle(expired, 5 * TICK_NS);
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 5 * TICK_NS), Some(2 * TICK_NS));
+        let expired = timers.take_expired(7 * TICK_NS);
+        assert_eq!(expired, [4]);
+        assert!(timers.confirm(4));
+        timers.recycle(expired, 7 * TICK_NS);
+        timers.end_chores();
+        assert_eq!(timers.timeout_ns(|| 0), None);
     }
 }

@@ -23,6 +23,7 @@ use crate::watch::queue::WatchEntry;
 
 use super::sources::{Source, State};
 use super::thread::Network;
+use super::timers::Chore;
 use super::user_data::{GENERATION_MASK, KIND_WATCH, parts, user_data};
 
 /// How long to wait before a watch that the kernel refused is tried again.
@@ -148,7 +149,7 @@ impl<D: Driver> Network<D> {
         } else {
             log::warn!("watching an eventfd: {errno}");
             self.sources.refuse(key, now_ns + RETRY_NS);
-            self.thread.timers.due(now_ns + RETRY_NS);
+            self.thread.timers.set(Chore::Watches, self.sources.due_ns());
         }
     }
 
@@ -167,6 +168,7 @@ impl<D: Driver> Network<D> {
         for key in self.sources.take_due(now_ns) {
             self.arm_watch(key);
         }
+        self.thread.timers.set(Chore::Watches, self.sources.due_ns());
     }
 }
 

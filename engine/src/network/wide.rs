@@ -30,6 +30,7 @@ use crate::limits::UNSENT_BYTES_MAX;
 
 use super::sends::WIDE_BYTES;
 use super::thread::{Event, Network};
+use super::timers::Chore;
 
 /// What a client has read before its socket is wide.
 const WIDE_AFTER_BYTES: u64 = 2 * 1024 * 1024;
@@ -67,7 +68,7 @@ impl<D: Driver> Event<'_, D> {
             let is_paced = self.thread.driver.is_paced(self.connection.socket());
             self.set_width(Width::Wide { is_paced }, WIDE_BYTES);
         } else if self.thread.sends.wide.wants(now_ns) {
-            self.thread.timers.due(now_ns);
+            self.thread.timers.at_once(Chore::Wide);
         }
     }
 
@@ -121,6 +122,7 @@ impl<D: Driver> Network<D> {
     /// Looks at a wide socket, if others want its place.
     pub(super) fn look_at_wide(&mut self) {
         let now_ns = self.thread.now_ns();
+        self.thread.timers.set(Chore::Wide, None);
         let Some(key) = self.thread.sends.wide.next(now_ns) else {
             return;
         };

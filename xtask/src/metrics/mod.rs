@@ -23,7 +23,7 @@ mod reach;
 
 use imports::{Imports, Module};
 use lines::{Kind, Lines};
-use reach::Reach;
+use reach::{Reach, Reached};
 
 /// What may be at most.
 const LIMITS: [(&str, usize); 3] = [
@@ -47,7 +47,7 @@ struct Metrics {
     /// Where imports go through a root: file, line, name.
     through_root: Vec<(String, usize, String)>,
     /// Per folder of a crate, by its place: the largest reach, and the function.
-    reach: Vec<(String, (usize, String))>,
+    reach: Vec<(String, Reached)>,
     lines: Vec<Lines>,
 }
 
@@ -83,7 +83,7 @@ impl Metrics {
         [
             of_imports.max().unwrap_or(0),
             self.through_root.len(),
-            network.map_or(usize::MAX, |(_, (fields, _))| *fields),
+            network.map_or(usize::MAX, |(_, reached)| reached.fields()),
         ]
     }
 }
@@ -139,9 +139,13 @@ pub(crate) fn run() -> Result<()> {
         println!("{file}:{line}: {name} is imported through the root");
     }
     println!("fields within the reach of a function: the largest of a folder, above {REACH_SHOWN}");
-    for (folder, (fields, name)) in &metrics.reach {
-        if *fields > REACH_SHOWN {
+    for (folder, reached) in &metrics.reach {
+        let (fields, name) = (reached.fields(), &reached.function);
+        if fields > REACH_SHOWN {
             println!("  {folder:40} {fields:4} {name}");
+        }
+        if folder == NETWORK {
+            println!("    of {}", reached.parts());
         }
     }
     for kind in [Kind::Product, Kind::Tool] {

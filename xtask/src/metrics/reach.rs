@@ -6,6 +6,10 @@
 //! at a time. What a method of another folder does with its own private fields is out of reach,
 //! which is why a part that keeps its state to itself makes the number small.
 //!
+//! Values are not taken apart: a struct whose fields are numbers, flags and times says one thing, and
+//! counts as the field that holds it, as a `Duration` does. What a function can do with `Limits` is
+//! to read a number.
+//!
 //! Types are known by name: the one in the same file, else the one that the file imports by that
 //! name, else the only one in the crate.
 
@@ -24,11 +28,47 @@ struct Field {
     names: Vec<String>,
 }
 
+/// What the fields of a value are made of.
+const PLAIN: [&str; 12] = [
+    "bool", "char", "u8", "u16", "u32", "u64", "usize", "i32", "i64", "f64", "Duration", "Instant",
+];
+
 /// A struct or an enum.
 struct Type {
     file: usize,
+    name: String,
     is_struct: bool,
     fields: Vec<Field>,
+}
+
+impl Type {
+    /// See the module.
+    fn is_value(&self) -> bool {
+        let mut names = self.fields.iter().flat_map(|field| &field.names);
+        self.is_struct && names.all(|name| PLAIN.contains(&name.as_str()))
+    }
+}
+
+/// What a function reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reached {
+    pub(super) function: String,
+    /// The fields of each struct.
+    of: Vec<(String, usize)>,
+}
+
+impl Reached {
+    pub(super) fn fields(&self) -> usize {
+        self.of.iter().map(|(_, fields)| fields).sum()
+    }
+
+    /// The structs with most fields first.
+    pub(super) fn parts(&self) -> String {
+        let mut of = self.of.clone();
+        of.sort_by_key(|(_, fields)| std::cmp::Reverse(*fields));
+        let parts: Vec<String> = of.iter().map(|(name, fields)| format!("{name} {fields}")).collect();
+        parts.join(", ")
+    }
 }
 
 /// A function with a body or without.
@@ -68,38 +108,43 @@ impl Reach {
         reach
     }
 
-    /// For each folder of the crate, the function that reaches most, and how many fields.
-    pub(super) fn largest(&self) -> BTreeMap<String, (usize, String)> {
-        let mut largest: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    /// For each folder of the crate, the function that reaches most.
+    pub(super) fn largest(&self) -> BTreeMap<String, Reached> {
+        let mut largest: BTreeMap<String, Reached> = BTreeMap::new();
         for function in &self.functions {
             let module = &self.modules[function.file];
             let folder = module.first().cloned().unwrap_or_default();
-            let found = (self.fields_of(function), function.name.clone());
+            let found = self.reached_by(function);
             let kept = largest.entry(folder).or_default();
-            if found.0 > kept.0 {
+            if found.fields() > kept.fields() {
                 *kept = found;
             }
         }
         largest
     }
 
-    fn fields_of(&self, function: &Function) -> usize {
+    fn reached_by(&self, function: &Function) -> Reached {
         let from = &self.modules[function.file];
-        let (mut seen, mut fields) = (HashSet::new(), 0);
+        let mut reached = Reached {
+            function: function.name.clone(),
+            of: Vec::new(),
+        };
+        let mut seen = HashSet::new();
         let mut pending: Vec<usize> = self.named(function.file, &function.names).collect();
         while let Some(number) = pending.pop() {
-            if !seen.insert(number) {
+            let found = &self.types[number];
+            if !seen.insert(number) || found.is_value() {
                 continue;
             }
-            let found = &self.types[number];
-            for field in &found.fields {
-                if from.starts_with(&field.visible_in) {
-                    fields += usize::from(found.is_struct);
-                    pending.extend(self.named(found.file, &field.names));
-                }
+            let visible = |field: &&Field| from.starts_with(&field.visible_in);
+            let fields = found.fields.iter().filter(visible);
+            let count = fields.clone().count();
+            pending.extend(fields.flat_map(|field| self.named(found.file, &field.names)));
+            if found.is_struct && count > 0 {
+                reached.of.push((found.name.clone(), count));
             }
         }
-        fields
+        reached
     }
 
     /// The types that these names mean in this file.
@@ -135,6 +180,7 @@ impl Collector<'_> {
         let number = self.reach.types.len();
         self.reach.types.push(Type {
             file: self.file,
+            name: name.to_string(),
             is_struct,
             fields,
         });
@@ -282,7 +328,7 @@ mod tests {
         let files: Vec<_> = modules.zip(&sources).collect();
         let largest = Reach::read(&files, &parsed).largest();
         let each = largest.into_iter();
-        each.map(|(folder, (fields, name))| (folder, fields, name))
+        each.map(|(folder, reached)| (folder, reached.fields(), reached.function))
             .collect()
     }
 
