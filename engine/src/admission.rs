@@ -157,9 +157,9 @@ pub(crate) struct Admission {
     /// Connections whose clients decide how long they take, longest first.
     pub(crate) long_lived: LongLived,
     /// Files are short of descriptors: each client that takes one needs a known address.
-    pub(crate) counts_addresses: bool,
+    counts_addresses: bool,
     /// The connection that is called now is closed because its place is wanted.
-    pub(crate) evicts: bool,
+    evicts: bool,
     episodes: [BoundEpisode; 5],
 }
 
@@ -536,6 +536,27 @@ impl Admission {
             self.descriptors_allow = usize::MAX;
             self.unsettle();
         }
+    }
+
+    /// Whether files are short of descriptors: each client that takes one needs a known address.
+    #[inline]
+    pub(crate) fn counts_addresses(&self) -> bool {
+        self.counts_addresses
+    }
+
+    /// They are, or are no more.
+    pub(crate) fn count_addresses(&mut self, counts: bool) {
+        self.counts_addresses = counts;
+    }
+
+    /// Whether the connection that is called now is closed because its place is wanted.
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts
+    }
+
+    /// Begins or ends such a call.
+    pub(crate) fn evict(&mut self, evicts: bool) {
+        self.evicts = evicts;
     }
 
     /// When the next episode may be over.

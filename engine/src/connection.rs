@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     /// The number of the protocol that it was handed over to; 0 for the listener's own.
     successor: u16,
     /// Its line in the access log, if it is to have one.
-    pub(crate) logged: Option<Box<Logged>>,
+    logged: Option<Box<Logged>>,
     phase: Phase,
     closing: Closing,
     jobs_out: u32,
@@ -161,6 +161,24 @@ impl Connection {
 
     pub(crate) fn listener(&self) -> u16 {
         self.listener
+    }
+
+    /// It has a line in the access log at its end.
+    pub(crate) fn begin_line(&mut self, logged: Logged) {
+        self.logged = Some(Box::new(logged));
+    }
+
+    /// Counts received bytes for its line, if it has one.
+    #[inline]
+    pub(crate) fn log_received(&mut self, bytes: usize) {
+        if let Some(logged) = &mut self.logged {
+            logged.received(bytes);
+        }
+    }
+
+    /// It has ended: what its line says, if it has one.
+    pub(crate) fn take_line(&mut self) -> Option<Box<Logged>> {
+        self.logged.take()
     }
 
     /// The number of the protocol that it was handed over to; 0 for the listener's own.

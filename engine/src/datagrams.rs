@@ -283,25 +283,103 @@ pub(crate) enum Answer {
 
 /// A datagram on its way to a worker and back.
 pub(crate) struct DatagramJob {
-    pub(crate) service: Arc<dyn DatagramService>,
-    pub(crate) home: ConnectionId,
+    service: Arc<dyn DatagramService>,
+    home: ConnectionId,
     /// The number of its socket on its network thread.
-    pub(crate) source: usize,
-    pub(crate) request: Buffer,
+    source: usize,
+    request: Buffer,
     /// For the reply, of which `room` bytes may be used.
-    pub(crate) space: Buffer,
-    pub(crate) room: usize,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: Option<IpAddr>,
-    pub(crate) has_answered: bool,
-    pub(crate) envelope: Envelope,
+    space: Buffer,
+    room: usize,
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    has_answered: bool,
+    envelope: Envelope,
     /// Where its address is counted.
-    pub(crate) cells: Cells,
+    cells: Cells,
     /// After others where its address has half of the workers for datagrams.
-    pub(crate) rank: Rank,
-    pub(crate) answer: Answer,
-    pub(crate) has_panicked: bool,
-    pub(crate) _reservation: Reservation,
+    rank: Rank,
+    answer: Answer,
+    has_panicked: bool,
+    _reservation: Option<Reservation>,
+}
+
+impl DatagramJob {
+    /// For a service, of a datagram that came to a socket with a number: `request` has its bytes,
+    /// and `space` has room for the reply.
+    pub(crate) fn new(
+        (service, home): (Arc<dyn DatagramService>, ConnectionId),
+        (source, envelope): (usize, Envelope),
+        datagram: &Datagram<'_>,
+        (request, space): (Buffer, Buffer),
+    ) -> DatagramJob {
+        DatagramJob {
+            service,
+            home,
+            source,
+            request,
+            space,
+            room: datagram.room(),
+            peer: datagram.peer,
+            local: datagram.local,
+            has_answered: datagram.has_answered,
+            envelope,
+            cells: Cells::UNKNOWN,
+            rank: Rank::Next,
+            answer: Answer::Nothing,
+            has_panicked: false,
+            _reservation: None,
+        }
+    }
+
+    /// With its place among the jobs, counted for its address.
+    pub(crate) fn dispatched_by(
+        mut self,
+        (cells, rank): (Cells, Rank),
+        reservation: Reservation,
+    ) -> DatagramJob {
+        (self.cells, self.rank) = (cells, rank);
+        self._reservation = Some(reservation);
+        self
+    }
+
+    /// Where its address is counted.
+    pub(crate) fn cells(&self) -> Cells {
+        self.cells
+    }
+
+    /// Its network thread's number for its listener.
+    pub(crate) fn listener(&self) -> u16 {
+        self.home.listener
+    }
+
+    /// The number of its socket there.
+    pub(crate) fn source(&self) -> usize {
+        self.source
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    /// What its service has come to; `None`: it has panicked.
+    pub(crate) fn outcome(&self) -> Option<&Answer> {
+        (!self.has_panicked).then_some(&self.answer)
+    }
+
+    /// Whether its reply is no longer than one may be to a sender that has answered by now, or has
+    /// not.
+    pub(crate) fn fits(&self, has_answered: bool) -> bool {
+        self.reply().len() <= room_for(self.request.filled().len(), has_answered)
+    }
+
+    pub(crate) fn reply(&self) -> &[u8] {
+        self.space.filled()
+    }
 }
 
 impl Task for DatagramJob {

@@ -16,11 +16,9 @@
 //! header. Listeners without balancers pay one comparison for each connection and none for a
 //! request.
 
-use std::fmt::Display;
 use std::net::SocketAddr;
 
 use crate::connection::proxy_header::parse;
-use crate::protocol::common::Common;
 use crate::protocol::context::Context;
 use crate::protocol::phase::{Phase, Stall};
 use crate::protocol::{Event, Protocol, Received};
@@ -48,19 +46,6 @@ impl Balancers {
             return true;
         };
         peer.is_some_and(|peer| networks.iter().any(|it| it.contains(peer.ip())))
-    }
-}
-
-impl Common {
-    /// Counts a connection that is refused for want of an acceptable header, and logs one of many.
-    pub(crate) fn note_refused(
-        &mut self,
-        listener: u16,
-        peer: Option<SocketAddr>,
-        why: &dyn Display,
-    ) {
-        self.counters(listener).refused_proxy_header.add(1);
-        self.refusals.note(self.turn.now_ns, peer, why);
     }
 }
 

@@ -10,7 +10,7 @@
 //! [`Arrivals`]: crate::admission::arrivals::Arrivals
 
 use flatpath_driver::{
-    Completion, Driver, Errno, Listener as Source, Operation, OperationMode, Outcome, Socket,
+    Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket,
 };
 use flatpath_structures::slots::Key;
 
@@ -48,8 +48,8 @@ impl<D: Driver> Network<D> {
         let Some(acceptor) = self.acceptors.of(index, operation) else {
             return self.thread.discard(outcome);
         };
-        let (number, is_last) = (acceptor.listener, !completion.more);
-        let listens = || acceptor.source.as_ref().is_none_or(Source::listens);
+        let (number, is_last) = (acceptor.listener(), !completion.more);
+        let listens = || acceptor.listens();
         let brought = match outcome {
             Outcome::Accepted(_) => Brought::Connection,
             Outcome::Failed(errno) => failure(errno, listens),
@@ -58,9 +58,9 @@ impl<D: Driver> Network<D> {
                 Brought::Nothing
             }
         };
-        let drains = common.server_state >= ServerState::Draining;
+        let drains = common.server_state() >= ServerState::Draining;
         let facts = (drains, common.turn.now_ns);
-        let then = acceptor.accepting.completed(brought, is_last, facts);
+        let then = acceptor.completed(brought, is_last, facts);
         if is_last || brought != Brought::Connection {
             common.admission.unsettle();
         }
@@ -70,7 +70,7 @@ impl<D: Driver> Network<D> {
             Brought::Connection | Brought::Nothing | Brought::NotListening => {}
         }
         match outcome {
-            Outcome::Accepted(socket) => self.acceptors.arrivals.push((number, socket)),
+            Outcome::Accepted(socket) => self.acceptors.arrived(number, socket),
             other => self.thread.discard(other),
         }
         match then {
@@ -85,30 +85,29 @@ impl<D: Driver> Network<D> {
     /// to one of both only, which may have been the accept that was cancelled. A connection that
     /// comes from now on wakes the other.
     fn close_acceptor(&mut self, index: usize) {
-        let acceptor = &mut self.acceptors.all[index];
-        let Some(source) = acceptor.source.take() else {
+        let Some((listener, source)) = self.acceptors.close(index) else {
             return;
         };
         for _ in 0..BACKLOG {
             let Some(socket) = self.thread.driver.accept_waiting(&source) else {
                 break;
             };
-            self.acceptors.arrivals.push((acceptor.listener, socket));
+            self.acceptors.arrived(listener, socket);
         }
     }
 
     /// Admits as many of those accepted as one turn allows.
     pub(super) fn admit_arrivals(&mut self) {
-        if self.acceptors.arrivals.is_empty() {
+        if self.acceptors.arrivals() == 0 {
             return;
         }
         // A newcomer may close others, begin an episode, or be left to the next turn.
         self.thread.timers.at_once(Chore::All);
-        let (driver, keys) = (&self.thread.driver, &self.thread.common.shared.address_keys);
-        let arrivals = &mut self.acceptors.arrivals;
-        arrivals.arrange(|(_, socket)| keys.cells(driver.peer(*socket)));
+        let (driver, common) = (&self.thread.driver, &self.thread.common);
+        let cells = |socket| common.cells_of(driver.peer(socket));
+        self.acceptors.arrange(cells);
         for _ in 0..TURN_ACCEPTS_MAX {
-            let Some((listener, socket)) = self.acceptors.arrivals.pop() else {
+            let Some((listener, socket)) = self.acceptors.next_arrival() else {
                 break;
             };
             self.accepted(listener, socket);
@@ -120,17 +119,17 @@ impl<D: Driver> Network<D> {
     fn accepted(&mut self, number: u16, socket: Socket) {
         let common = &self.thread.common;
         common.counters(number).connections_accepted.add(1);
-        let (now_ns, server_state) = (common.turn.now_ns, common.server_state);
+        let (now_ns, server_state) = (common.turn.now_ns, common.server_state());
         if server_state == ServerState::Forced {
             return self.thread.driver.close(socket);
         }
         let listener = &mut self.listeners[usize::from(number)];
-        let (successor, session) = match &listener.balancers {
-            None if listener.handshake > 0 => {
-                let number = listener.handshake;
+        let (successor, session) = match listener.balancers() {
+            None if listener.handshake() > 0 => {
+                let number = listener.handshake();
                 (number, self.thread.successors.get(number).open())
             }
-            None => (0, listener.protocol.open()),
+            None => (0, listener.protocol_mut().open()),
             Some(balancers) if self.thread.is_balancer(number, balancers, socket) => {
                 let header = self.thread.successors.proxy_header();
                 (header, self.thread.successors.get(header).open())
@@ -141,8 +140,8 @@ impl<D: Driver> Network<D> {
             return self.reject(number, socket);
         };
         // Of one through a balancer the PROXY header names the address.
-        let is_named = listener.balancers.is_none();
-        let pages = listener.first_pages;
+        let is_named = listener.balancers().is_none();
+        let pages = listener.first_pages();
         let connection = Connection::new(socket, number, (successor, session), pages, now_ns);
         match self.connections.insert(connection) {
             Ok(key) => {
@@ -161,12 +160,25 @@ impl<D: Driver> Network<D> {
             }
             Err(connection) => {
                 let protocol: &mut dyn DynProtocol = match connection.successor() {
-                    0 => &mut *self.listeners[usize::from(number)].protocol,
+                    0 => self.listeners[usize::from(number)].protocol_mut(),
                     header => self.thread.successors.get(header),
                 };
                 protocol.close(connection.session(), None);
                 self.reject(number, socket);
             }
+        }
+    }
+
+    /// A connection has come: its address has answered, where datagrams are.
+    fn note_answered(&mut self, key: Key) {
+        let common = &self.thread.common;
+        let Some(answered) = &common.shared().answered else {
+            return;
+        };
+        let connection = self.connections.get(key);
+        let peer = connection.and_then(|it| self.thread.driver.peer(it.socket()));
+        if let Some(peer) = peer {
+            self.datagrams.note_answered(answered, key.index, peer.ip());
         }
     }
 
@@ -178,7 +190,7 @@ impl<D: Driver> Network<D> {
     /// Whether nothing has changed that decides on accept.
     pub(super) fn accepts_are_settled(&self) -> bool {
         let common = &self.thread.common;
-        let descriptors = &common.shared.descriptors;
+        let descriptors = common.descriptors();
         let now = Settled {
             open: self.open_connections(),
             beside_files: descriptors.places(),
@@ -195,9 +207,9 @@ impl<D: Driver> Network<D> {
         self.update_accepts();
         let (load, are_armed) = (self.load(), self.acceptors.are_armed());
         let common = &mut self.thread.common;
-        let descriptors = &common.shared.descriptors;
-        common.admission.counts_addresses = descriptors.is_weighed();
-        let beside_files = descriptors.places();
+        let is_weighed = common.descriptors().is_weighed();
+        common.admission.count_addresses(is_weighed);
+        let beside_files = common.descriptors().places();
         common.admission.settle(load, beside_files, are_armed);
         let due_ns = self.accept_due_ns();
         self.thread.timers.set(Chore::Accepts, due_ns);
@@ -219,7 +231,7 @@ impl<D: Driver> Network<D> {
 
     /// Arms, cancels or resumes accept on every socket, as the room allows.
     pub(super) fn update_accepts(&mut self) {
-        if self.thread.common.server_state >= ServerState::Draining {
+        if self.thread.common.server_state() >= ServerState::Draining {
             return;
         }
         let load = self.load();
@@ -229,12 +241,9 @@ impl<D: Driver> Network<D> {
             mode: self.acceptors.mode(),
             now_ns: load.now_ns,
         };
-        for index in 0..self.acceptors.all.len() {
-            let acceptor = &mut self.acceptors.all[index];
-            if acceptor.source.is_some() {
-                let next = acceptor.accepting.next(room);
-                self.do_next(index, next);
-            }
+        for index in 0..self.acceptors.len() {
+            let next = self.acceptors.next(index, room);
+            self.do_next(index, next);
         }
     }
 
@@ -242,7 +251,7 @@ impl<D: Driver> Network<D> {
     /// time to give it back.
     fn accepts(&mut self) -> bool {
         let load = self.load();
-        let caches_block = self.thread.common.shared.descriptors.caches_block();
+        let caches_block = self.thread.common.descriptors().caches_block();
         let (admission, rests) = (
             &mut self.thread.common.admission,
             resting(&mut self.connections),
@@ -257,15 +266,13 @@ impl<D: Driver> Network<D> {
     }
 
     fn do_next(&mut self, index: usize, next: Next) {
-        let acceptor = &mut self.acceptors.all[index];
-        let Some(source) = &acceptor.source else {
-            return;
-        };
         match next {
             Next::Stay => {}
             Next::Arm(mode) => {
-                acceptor.operation = acceptor.operation.wrapping_add(1);
-                let user_data = accept_user_data(index, acceptor.operation);
+                let Some((source, operation)) = self.acceptors.begin_accept(index) else {
+                    return;
+                };
+                let user_data = accept_user_data(index, operation);
                 let mode = match mode {
                     AcceptMode::Single => OperationMode::Single,
                     AcceptMode::Multishot => OperationMode::Multishot,
@@ -273,19 +280,22 @@ impl<D: Driver> Network<D> {
                 self.thread.driver.accept(source, user_data, mode);
             }
             Next::Cancel => {
-                let user_data = accept_user_data(index, acceptor.operation);
+                let Some((source, operation)) = self.acceptors.accept_of(index) else {
+                    return;
+                };
+                let user_data = accept_user_data(index, operation);
                 self.thread
                     .driver
                     .cancel(Operation::Accept(source), user_data);
             }
-            Next::Close => acceptor.source = None,
+            Next::Close => drop(self.acceptors.close(index)),
         }
     }
 
     /// The drain begins: no more connections. A listener closes when its accept has ended.
     pub(super) fn stop_listening(&mut self) {
-        for index in 0..self.acceptors.all.len() {
-            let next = self.acceptors.all[index].accepting.stop();
+        for index in 0..self.acceptors.len() {
+            let next = self.acceptors.stop(index);
             self.do_next(index, next);
         }
     }
@@ -294,12 +304,10 @@ impl<D: Driver> Network<D> {
     fn accept_due_ns(&self) -> Option<u64> {
         let load = self.load();
         let common = &self.thread.common;
-        let caches_block = common.shared.descriptors.caches_block();
+        let caches_block = common.descriptors().caches_block();
         let accepts_in_ns = common.admission.accepts_in_ns(load, caches_block);
-        let acceptors = self.acceptors.all.iter();
-        let open = acceptors.filter(|acceptor| acceptor.source.is_some());
-        let due = open.filter_map(|it| it.accepting.due_in_ns(load.now_ns, accepts_in_ns));
-        due.min().map(|ns| load.now_ns.saturating_add(ns))
+        let due_in_ns = self.acceptors.due_in_ns(load.now_ns, accepts_in_ns);
+        due_in_ns.map(|ns| load.now_ns.saturating_add(ns))
     }
 }
 

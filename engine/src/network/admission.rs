@@ -22,7 +22,7 @@ pub(super) fn resting(connections: &mut Slots<Connection>) -> impl Rests {
 impl<D: Driver> Network<D> {
     /// A connection claims its place: [`Claim::newcomer`] or [`Claim::client`].
     pub(super) fn admit(&mut self, key: Key, claim: fn(u32, u16, usize) -> Claim) {
-        let per_address_max = self.thread.common.limits.connections_per_address;
+        let per_address_max = self.thread.common.limits().connections_per_address;
         if let Some(connection) = self.connections.get(key) {
             self.carry_out(claim(key.index, connection.listener(), per_address_max));
         }
@@ -56,13 +56,13 @@ impl<D: Driver> Network<D> {
     /// Closes what rests while files hold descriptors that connections have places for.
     pub(super) fn make_room_for_files(&mut self) {
         let open = self.open_connections();
-        let descriptors = &self.thread.common.shared.descriptors;
-        descriptors.connections_are(usize::from(self.thread.common.number), open);
+        let descriptors = self.thread.common.descriptors();
+        descriptors.connections_are(usize::from(self.thread.common.number()), open);
         if descriptors.excess() > 0 {
             descriptors.gave_back(PIPE_DESCRIPTORS * self.thread.pipes.close_idle());
             descriptors.wake_caches();
         }
-        let drains = self.thread.common.server_state >= ServerState::Draining;
+        let drains = self.thread.common.server_state() >= ServerState::Draining;
         if open > descriptors.places() && !drains {
             self.carry_out(Claim::files());
         }
@@ -73,7 +73,7 @@ impl<D: Driver> Network<D> {
         let (load, rests) = (self.load(), resting(&mut self.connections));
         let common = &mut self.thread.common;
         let victim = common.admission.no_descriptor(load, error, rests);
-        common.shared.descriptors.ran_out();
+        common.descriptors().ran_out();
         if let Some(victim) = victim {
             self.evict(victim);
         }
@@ -93,9 +93,9 @@ impl<D: Driver> Network<D> {
         self.counters(key).connections_evicted.add(1);
         self.on(key, |event| {
             if !lingers {
-                event.thread.common.admission.evicts = true;
+                event.thread.common.admission.evict(true);
                 event.report(protocol::Event::Expired(phase));
-                event.thread.common.admission.evicts = false;
+                event.thread.common.admission.evict(false);
             }
             // Its place is wanted now: it does not linger.
             event.connection.close_without_lingering();
@@ -113,8 +113,8 @@ impl<D: Driver> Network<D> {
             Cause::Room => counters.refused_room.add(1),
             Cause::Address => counters.refused_address.add(1),
         }
-        let words = match event.listener.handshake {
-            0 => event.listener.protocol.options().refusal.clone(),
+        let words = match event.listener.handshake() {
+            0 => event.listener.protocol().options().refusal.clone(),
             number => {
                 let handshakes = event.thread.successors.get(number);
                 handshakes.options().refusal.clone()

@@ -50,7 +50,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     fn await_read(&mut self, first: FileRange) {
-        let is_full = self.thread.common.wakes.reading() >= READS_AHEAD_MAX;
+        let is_full = self.thread.common.wakes().reading() >= READS_AHEAD_MAX;
         let output = self.connection.output_mut();
         output.compact();
         match output.awaits_read() {
@@ -69,7 +69,7 @@ impl<D: Driver> Event<'_, D> {
             return;
         };
         let thread = &mut *self.thread;
-        let is_full = thread.common.wakes.reading() >= READS_AHEAD_MAX;
+        let is_full = thread.common.wakes().reading() >= READS_AHEAD_MAX;
         let others_wait = !thread.waits.is_empty(Wait::Disk);
         if !is_full && !others_wait && !thread.driver.is_at_hand(&next) {
             self.read(next);
@@ -79,7 +79,7 @@ impl<D: Driver> Event<'_, D> {
     fn read(&mut self, part: FileRange) {
         self.connection.output_mut().begins_read();
         // Also if that panics.
-        let reading = self.thread.common.wakes.reads(self.key);
+        let reading = self.thread.common.wakes().reads(self.key);
         call_later(move || {
             part.file().read_ahead(part.range());
             // The file first: the connection may be gone, and then this is the last that has it.
@@ -94,7 +94,7 @@ impl<D: Driver> Network<D> {
     /// ends, by the rule for long sends (`send.rs`): all that a disk brings at once is more than a
     /// turn sends.
     pub(super) fn take_reads(&mut self) {
-        let wakes = Arc::clone(&self.thread.common.wakes);
+        let wakes = Arc::clone(self.thread.common.wakes());
         for index in wakes.read.indices() {
             self.on(wakes.read.take(index), |event| {
                 event.connection.output_mut().has_read();

@@ -48,12 +48,14 @@ impl<D: Driver> Network<D> {
             self.thread.sends.wide.left(key);
         }
         self.thread.end_starving(&mut connection, key.index);
-        let number = self.listeners[usize::from(connection.listener())].number;
+        let number = self.listeners[usize::from(connection.listener())].number();
         let (account, holding) = (&mut self.thread.memory, &mut connection.holding);
         account.gone(key.index, holding, number);
         self.thread.common.forget(holding, key.index);
         self.thread.common.admission.left(key.index);
-        self.forget_answered(key);
+        if let Some(answered) = &self.thread.common.shared().answered {
+            self.datagrams.forget_answered(answered, key.index);
+        }
         debug_assert!(!connection.is_spliced(), "J1: its pair was over before");
         // Given back as soon as no input was wanted, by `clear_inbox`.
         debug_assert!(
@@ -61,12 +63,12 @@ impl<D: Driver> Network<D> {
             "pages go with their connection"
         );
         let protocol: &mut dyn DynProtocol = match connection.successor() {
-            0 => &mut *self.listeners[usize::from(connection.listener())].protocol,
+            0 => self.listeners[usize::from(connection.listener())].protocol_mut(),
             number => self.thread.successors.get(number),
         };
         let log = self.thread.common.log_end(connection.output().sent_bytes());
         protocol.close(connection.session(), log);
-        if let Some(logged) = connection.logged.take() {
+        if let Some(logged) = connection.take_line() {
             self.log_connection(&connection, &logged);
         }
         let counters = self.thread.common.counters(connection.listener());

@@ -10,7 +10,7 @@
 //! | Stopped    | the thread ends, and nothing is received | nothing                             |
 //!
 //! Invariants
-//! - ND1: `at_work` counts the jobs between `dispatch` and `datagram_finished`, and `by_address`
+//! - ND1: `at_work` counts the jobs between `dispatch` and `finished`, and `by_address`
 //!   the same by address; sockets stay open while there are some.
 //! - ND2: every piece goes back in the call that its datagram came with.
 
@@ -20,15 +20,16 @@ use std::sync::Arc;
 
 use flatpath_driver::{
     Completion, DATAGRAM_HEAD_BYTES, Datagram as Received, DatagramSocket, Driver, Envelope, Errno,
-    Operation, Outcome, Piece, RegionConfig,
+    Operation, Outcome, RegionConfig,
 };
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::slots::Key;
 
 use crate::admission::address_limit::AddressLimit;
+use crate::admission::answered::Answered;
 use crate::datagrams::share::DatagramShare;
 use crate::datagrams::{
-    Answer, Datagram, DatagramJob, DatagramService, Next, Reply, is_answerable, room_for,
+    Answer, Datagram, DatagramJob, DatagramService, Next, Reply, is_answerable,
 };
 use crate::limits::{
     ACCEPT_PAUSE_NS, DATAGRAM_BYTES_MAX, DATAGRAM_PAGES, DATAGRAM_WORKERS_MAX,
@@ -37,11 +38,9 @@ use crate::limits::{
 use crate::observe::statistics::Counters;
 use crate::protocol::common::Common;
 use crate::protocol::connection_handle::ConnectionId;
-use crate::server::lifecycle::ServerState;
 use crate::workers::{Rank, Shared, Task};
 
-use super::thread::Network;
-use super::timers::Chore;
+use super::thread::discard;
 use super::user_data::{KIND_DATAGRAMS, user_data};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +183,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// Whether a connection comes from this address.
 fn has_answered(common: &Common, address: SocketAddr) -> bool {
-    let answered = common.shared.answered.as_ref();
+    let answered = common.shared().answered.as_ref();
     answered.is_some_and(|answered| answered.has(address.ip()))
 }
 
@@ -202,60 +201,58 @@ fn send(setup: &DatagramSetup, counters: &Counters, bytes: &[u8], envelope: Enve
     }
 }
 
-impl<D: Driver> Network<D> {
-    /// Arms what is not, at the end of a turn.
-    pub(super) fn receive_datagrams(&mut self) {
-        let now_ns = self.thread.now_ns();
-        for index in 0..self.datagrams.sources.len() {
-            let source = &mut self.datagrams.sources[index];
+impl Datagrams {
+    /// Arms what is not, at the end of a turn. When a pause ends, if there is one.
+    pub(super) fn arm(&mut self, driver: &mut impl Driver, now_ns: u64) -> Option<u64> {
+        for index in 0..self.sources.len() {
+            let source = &mut self.sources[index];
             let may_arm = match source.state {
                 State::Off => true,
                 State::PausedUntil(until_ns) => now_ns >= until_ns,
                 State::Armed | State::Cancelling | State::Stopped => false,
             };
-            if !may_arm || self.datagrams.is_ending {
+            if !may_arm || self.is_ending {
                 continue;
             }
             source.state = State::Armed;
             source.operation = source.operation.wrapping_add(1);
             let user_data = datagrams_user_data(index, source.operation);
             let socket = Arc::clone(&source.setup.socket);
-            let region_id = self.datagrams.region_id;
-            let driver = &mut self.thread.driver;
+            let region_id = self.region_id;
             driver.receive_datagrams(socket, user_data, region_id);
         }
-        let due_ns = self.datagrams.due_ns();
-        self.thread.timers.set(Chore::Datagrams, due_ns);
+        self.due_ns()
     }
 
-    pub(super) fn datagrams_completed(
+    /// A receive has brought something, or nothing.
+    pub(super) fn completed(
         &mut self,
-        index: u32,
-        operation: u8,
+        (driver, common): (&mut impl Driver, &mut Common),
+        (index, operation): (u32, u8),
         completion: Completion,
     ) {
-        let is_ending = self.datagrams.is_ending;
-        let known = self.datagrams.sources.get_mut(index as usize);
+        let is_ending = self.is_ending;
+        let known = self.sources.get_mut(index as usize);
         let known = known.filter(|source| {
             let is_under_way = matches!(source.state, State::Armed | State::Cancelling);
             source.operation == operation && is_under_way
         });
         let Some(source) = known else {
-            return self.thread.discard(completion.outcome);
+            return discard(driver, completion.outcome);
         };
         if !completion.more {
             source.state = match is_ending {
                 true => State::Stopped,
                 false => State::Off,
             };
-            self.thread.timers.at_once(Chore::Datagrams);
         }
         match completion.outcome {
             Outcome::Datagram(datagram) => {
                 let Received { piece, envelope } = *datagram;
-                self.datagram_came(index as usize, piece.as_ref(), envelope);
+                let bytes = piece.as_ref().map_or(&[][..], |piece| driver.bytes(piece));
+                self.came(common, index as usize, bytes, envelope);
                 if let Some(piece) = piece {
-                    self.thread.driver.recycle(piece);
+                    driver.recycle(piece);
                 }
             }
             // The pages of this turn are free by now.
@@ -267,22 +264,20 @@ impl<D: Driver> Network<D> {
                 let name = source.setup.service.name();
                 log::warn!("{name}: no datagram can be received: {errno}");
                 if source.state == State::Off {
-                    let until_ns = self.thread.common.turn.now_ns + ACCEPT_PAUSE_NS;
+                    let until_ns = common.turn.now_ns + ACCEPT_PAUSE_NS;
                     source.state = State::PausedUntil(until_ns);
                 }
             }
             other => {
                 debug_assert!(false, "a receive of datagrams brings nothing else");
-                self.thread.discard(other);
+                discard(driver, other);
             }
         }
     }
 
-    fn datagram_came(&mut self, index: usize, piece: Option<&Piece>, envelope: Envelope) {
-        let source = &mut self.datagrams.sources[index];
-        let common = &self.thread.common;
+    fn came(&mut self, common: &mut Common, index: usize, bytes: &[u8], envelope: Envelope) {
+        let source = &mut self.sources[index];
         let counters = common.counters(source.listener);
-        let bytes = piece.map_or(&[][..], |piece| self.thread.driver.bytes(piece));
         counters.datagrams_received.add(1);
         counters.received_bytes.add(bytes.len() as u64);
         let lost = envelope.lost.wrapping_sub(source.lost);
@@ -290,7 +285,7 @@ impl<D: Driver> Network<D> {
         counters.dropped_socket.add(u64::from(lost));
         let now_ns = common.turn.now_ns;
         if lost > 0 {
-            self.datagrams.share.lost(now_ns);
+            self.share.lost(now_ns);
         }
         if envelope.is_cut {
             return counters.dropped_long.add(1);
@@ -299,8 +294,8 @@ impl<D: Driver> Network<D> {
             return counters.dropped_unanswerable.add(1);
         }
         let peer = canonical(envelope.from);
-        let keys = &common.shared.address_keys;
-        if !self.datagrams.share.admits(keys, peer, now_ns) {
+        let keys = &common.shared().address_keys;
+        if !self.share.admits(keys, peer, now_ns) {
             return counters.dropped_address.add(1);
         }
         let datagram = Datagram {
@@ -309,9 +304,8 @@ impl<D: Driver> Network<D> {
             local: envelope.to.map(|to| to.to_canonical()),
             has_answered: has_answered(common, peer),
         };
-        let mut reply = Reply::new(&mut self.datagrams.space[..datagram.room()]);
-        let lifecycle = &common.shared.lifecycle;
-        lifecycle.calls(common.number, source.listener);
+        let mut reply = Reply::new(&mut self.space[..datagram.room()]);
+        common.calls(source.listener);
         let service = &source.setup.service;
         let next = contain(|| service.receive(&datagram, &mut reply));
         match next {
@@ -322,37 +316,36 @@ impl<D: Driver> Network<D> {
                 Answer::TooLong => counters.dropped_amplification.add(1),
             },
             Some(Next::Work) => {
-                let dropped = match self.datagram_job(index, &datagram, envelope) {
-                    Ok(job) => return self.dispatch_datagram(job),
-                    Err(dropped) => dropped,
-                };
-                let listener = self.datagrams.sources[index].listener;
-                dropped(self.thread.common.counters(listener));
+                let listener = source.listener;
+                match self.job(common, index, &datagram, envelope) {
+                    Ok(job) => self.dispatch(common, job),
+                    Err(dropped) => dropped(common.counters(listener)),
+                }
             }
         }
     }
 
     /// A job for a worker, if there is room for one; or what counts that there is none.
-    fn datagram_job(
+    fn job(
         &self,
+        common: &Common,
         index: usize,
         datagram: &Datagram<'_>,
         envelope: Envelope,
     ) -> Result<DatagramJob, fn(&Counters)> {
-        let (source, common) = (&self.datagrams.sources[index], &self.thread.common);
-        let shared = &common.shared;
-        if self.datagrams.at_work >= DATAGRAMS_AT_WORK_MAX {
+        let source = &self.sources[index];
+        if self.at_work >= DATAGRAMS_AT_WORK_MAX {
             return Err(|counters| counters.dropped_work.add(1));
         }
-        let cells = shared.address_keys.cells(Some(datagram.peer));
-        if self.datagrams.by_address.exceeds(cells, 1) {
+        let cells = common.cells_of(Some(datagram.peer));
+        if self.by_address.exceeds(cells, 1) {
             return Err(|counters| counters.dropped_address.add(1));
         }
         let Some(reservation) = common.dispatcher.reserve(source.listener) else {
             return Err(|counters| counters.dropped_work.add(1));
         };
         // Not of the reserve: that is for connections.
-        let pool = shared.memory.pools.common();
+        let pool = common.pools().common();
         let take = |bytes: usize| {
             let buffer = pool.take(bytes.max(1));
             buffer.filter(|buffer| buffer.capacity() >= bytes)
@@ -362,110 +355,82 @@ impl<D: Driver> Network<D> {
             return Err(|counters| counters.dropped_memory.add(1));
         };
         request.append(datagram.bytes);
-        Ok(DatagramJob {
-            service: Arc::clone(&source.setup.service),
-            home: ConnectionId {
-                // None that a table has: it names no connection.
-                key: Key::from_u64(0),
-                thread: common.number,
-                listener: source.listener,
-            },
-            source: index,
-            request,
-            space,
-            room,
-            peer: datagram.peer,
-            local: datagram.local,
-            has_answered: datagram.has_answered,
-            envelope,
-            cells,
-            rank: match self.datagrams.by_address.held(cells) < DATAGRAM_WORKERS_MAX / 2 {
-                true => Rank::Next,
-                false => Rank::AfterOthers,
-            },
-            answer: Answer::Nothing,
-            has_panicked: false,
-            _reservation: reservation,
-        })
+        let home = ConnectionId {
+            // None that a table has: it names no connection.
+            key: Key::from_u64(0),
+            thread: common.number(),
+            listener: source.listener,
+        };
+        let rank = match self.by_address.held(cells) < DATAGRAM_WORKERS_MAX / 2 {
+            true => Rank::Next,
+            false => Rank::AfterOthers,
+        };
+        let service = Arc::clone(&source.setup.service);
+        let job = DatagramJob::new((service, home), (index, envelope), datagram, (request, space));
+        Ok(job.dispatched_by((cells, rank), reservation))
     }
 
-    fn dispatch_datagram(&mut self, job: DatagramJob) {
-        let (listener, now_ns) = (job.home.listener, self.thread.now_ns());
-        self.datagrams.at_work += 1;
-        self.datagrams.by_address.change(0, job.cells, 0, 1);
-        let dispatcher = &mut self.thread.common.dispatcher;
-        dispatcher.dispatch(Box::new(job), listener, now_ns);
+    fn dispatch(&mut self, common: &mut Common, job: DatagramJob) {
+        self.at_work += 1;
+        self.by_address.change(0, job.cells(), 0, 1);
+        let (listener, now_ns) = (job.listener(), common.turn.now_ns);
+        common.dispatcher.dispatch(Box::new(job), listener, now_ns);
     }
 
     /// A job is back from its worker. Only now it counts whether its sender has answered: its
     /// connection may be gone.
-    pub(super) fn datagram_finished(&mut self, task: Box<dyn Task>) {
+    pub(super) fn finished(&mut self, common: &Common, task: Box<dyn Task>) {
         let Ok(job) = task.into_any().downcast::<DatagramJob>() else {
             debug_assert!(false, "a job of no connection is one of a datagram");
             return;
         };
-        let datagrams = &mut self.datagrams;
-        datagrams.at_work -= 1;
-        datagrams.by_address.change(0, job.cells, 1, 0);
-        let common = &self.thread.common;
-        let counters = common.counters(job.home.listener);
-        let request_bytes = job.request.filled().len();
-        match job.answer {
-            _ if job.has_panicked => counters.dropped_panic.add(1),
-            Answer::Nothing => {}
-            Answer::Bytes(bytes)
-                if bytes <= room_for(request_bytes, has_answered(common, job.peer)) =>
-            {
-                let setup = &datagrams.sources[job.source].setup;
-                send(setup, counters, &job.space.filled()[..bytes], job.envelope);
+        self.at_work -= 1;
+        self.by_address.change(0, job.cells(), 1, 0);
+        let counters = common.counters(job.listener());
+        match job.outcome() {
+            None => counters.dropped_panic.add(1),
+            Some(Answer::Nothing) => {}
+            Some(Answer::Bytes(_)) if job.fits(has_answered(common, job.peer())) => {
+                let setup = &self.sources[job.source()].setup;
+                send(setup, counters, job.reply(), job.envelope());
             }
-            Answer::Bytes(_) | Answer::TooLong => counters.dropped_amplification.add(1),
+            Some(Answer::Bytes(_) | Answer::TooLong) => counters.dropped_amplification.add(1),
         }
     }
 
     /// The thread drains, and has nothing else left: receives no more. True once nothing of
     /// datagrams is left either; what is at work is answered, unless the end is forced.
-    pub(super) fn end_datagrams(&mut self) -> bool {
+    pub(super) fn end(&mut self, driver: &mut impl Driver, is_forced: bool) -> bool {
         let Datagrams {
             sources, at_work, ..
-        } = &mut self.datagrams;
+        } = self;
         for (index, source) in sources.iter_mut().enumerate() {
             match source.state {
                 State::Armed => {
                     source.state = State::Cancelling;
                     let user_data = datagrams_user_data(index, source.operation);
                     let operation = Operation::ReceiveDatagrams(&source.setup.socket);
-                    self.thread.driver.cancel(operation, user_data);
+                    driver.cancel(operation, user_data);
                 }
                 State::Off | State::PausedUntil(_) => source.state = State::Stopped,
                 State::Cancelling | State::Stopped => {}
             }
         }
         let are_stopped = sources.iter().all(|it| it.state == State::Stopped);
-        let is_forced = self.thread.common.server_state == ServerState::Forced;
         let is_over = are_stopped && (is_forced || *at_work == 0);
-        self.datagrams.is_ending = true;
+        self.is_ending = true;
         is_over
     }
 
     /// A connection has come: its address has answered.
-    pub(super) fn note_answered(&mut self, key: Key) {
-        let Some(answered) = &self.thread.common.shared.answered else {
-            return;
-        };
-        let connection = self.connections.get(key);
-        let peer = connection.and_then(|it| self.thread.driver.peer(it.socket()));
-        if let Some(peer) = peer {
-            answered.enter(peer.ip());
-            self.datagrams.peers.insert(key.index, peer.ip());
-        }
+    pub(super) fn note_answered(&mut self, answered: &Answered, index: u32, peer: IpAddr) {
+        answered.enter(peer);
+        self.peers.insert(index, peer);
     }
 
     /// It is gone.
-    pub(super) fn forget_answered(&mut self, key: Key) {
-        if let Some(answered) = &self.thread.common.shared.answered
-            && let Some(peer) = self.datagrams.peers.remove(&key.index)
-        {
+    pub(super) fn forget_answered(&mut self, answered: &Answered, index: u32) {
+        if let Some(peer) = self.peers.remove(&index) {
             answered.leave(peer);
         }
     }

@@ -6,7 +6,6 @@ use flatpath_structures::slots::Key;
 use crate::connection::{Closing, Overdue};
 use crate::limits::TOLD_PER_TURN_MAX;
 use crate::protocol;
-use crate::protocol::common::Common;
 use crate::protocol::phase::Phase;
 use crate::protocol::turn::end_ns;
 use crate::server::lifecycle::ServerState;
@@ -33,7 +32,7 @@ impl<D: Driver> Event<'_, D> {
             if self.connection.has_restarted(phase, since_ns) {
                 return;
             }
-            if is_answered && !std::mem::replace(&mut self.listener.has_hinted, true) {
+            if is_answered && self.listener.hints_now() {
                 let name = self.protocol().options().name;
                 log::warn!(
                     "{name}: the deadline for a message has closed a connection that was answered: \
@@ -59,7 +58,7 @@ impl<D: Driver> Event<'_, D> {
     /// A connection's protocol begins: if the server drains, it is notified when the client's first
     /// bytes were offered.
     pub(super) fn comes_late(&mut self) {
-        let drains = self.thread.common.server_state == ServerState::Draining;
+        let drains = self.thread.common.server_state() == ServerState::Draining;
         if drains && self.connection.comes_late() {
             self.thread.drain.comes_late(self.key);
         }
@@ -89,7 +88,7 @@ impl<D: Driver> Event<'_, D> {
     /// descriptors: then it may be one that means to hold them.
     fn peer_reads(&mut self, overdue: Overdue) -> bool {
         let common = &self.thread.common;
-        let may_spare = common.shared.descriptors.is_roomy();
+        let may_spare = common.descriptors().is_roomy();
         let delivery = self.thread.driver.delivery(self.connection.socket());
         let now_ns = common.turn.now_ns;
         self.connection
@@ -111,7 +110,7 @@ impl<D: Driver> Network<D> {
             };
             self.on(key, |event| {
                 event.connection.disarm();
-                let limits = &event.listener.limits;
+                let limits = event.listener.limits();
                 if let Some(overdue) = event.connection.overdue(limits, now_ns) {
                     event.fire(overdue);
                 }
@@ -122,13 +121,9 @@ impl<D: Driver> Network<D> {
 
     /// When the state of the server ends by itself.
     fn state_ends_ns(&self) -> Option<u64> {
-        let Common {
-            limits,
-            server_state,
-            ..
-        } = &self.thread.common;
+        let limits = self.thread.common.limits();
         let began_ns = self.thread.drain.began_ns();
-        match server_state {
+        match self.thread.common.server_state() {
             ServerState::Leaving => Some(end_ns(began_ns, limits.drain_delay)),
             ServerState::Draining => Some(end_ns(began_ns, limits.drain_timeout)),
             ServerState::Running | ServerState::Forced => None,
@@ -145,8 +140,8 @@ impl<D: Driver> Network<D> {
     fn advance_state(&mut self) {
         let (now_ns, ends_ns) = (self.thread.now_ns(), self.state_ends_ns());
         let common = &mut self.thread.common;
-        let before = common.server_state;
-        let mut server_state = common.shared.server_state();
+        let before = common.server_state();
+        let mut server_state = common.state_of_server();
         if ends_ns.is_some_and(|ends_ns| now_ns >= ends_ns) {
             server_state = server_state.max(match before {
                 ServerState::Leaving => ServerState::Draining,
@@ -156,15 +151,13 @@ impl<D: Driver> Network<D> {
         if server_state <= before {
             return;
         }
-        common.server_state = server_state;
+        common.follow(server_state);
         self.thread.drain.state_began(now_ns);
         if server_state == ServerState::Leaving {
             return;
         }
         if before < ServerState::Draining {
-            if common.shared.server_state() < server_state {
-                common.shared.advance(server_state);
-            }
+            common.advance_server();
             self.shorten_idle_timeouts();
             self.thread
                 .common
@@ -251,7 +244,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn late_ends_ns(&self, since_ns: u64) -> u64 {
-        end_ns(since_ns, self.thread.common.limits.drain_idle_timeout)
+        end_ns(since_ns, self.thread.common.limits().drain_idle_timeout)
     }
 
     /// When the first of them will have been silent for that long.

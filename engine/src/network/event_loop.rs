@@ -20,7 +20,6 @@ use crate::protocol;
 use crate::protocol::common::Common;
 use crate::protocol::discard::has_gathered;
 use crate::protocol::phase::Stall;
-use crate::protocol::turn::Turn;
 use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
@@ -43,7 +42,7 @@ pub(crate) enum After {
 
 /// Whether other threads have left something for this one.
 fn has_news(common: &Common) -> bool {
-    common.mailbox().has_any() || common.wakes.any()
+    common.mailbox().has_any() || common.wakes().any()
 }
 
 impl<D: Driver> Network<D> {
@@ -93,7 +92,7 @@ impl<D: Driver> Network<D> {
         self.check_memory(); // What connections hold at the end of a turn counts.
         self.hand_over_jobs(); // One wake-up for all jobs of the turn.
         self.thread.turn_ended();
-        match self.thread.common.server_state {
+        match self.thread.common.server_state() {
             ServerState::Running | ServerState::Leaving => Ok(After::GoOn),
             ServerState::Draining | ServerState::Forced => Ok(self.after()),
         }
@@ -122,20 +121,14 @@ impl<D: Driver> Network<D> {
         // What is being sent may be what they wait for.
         if thread.waits.take_hurry()
             || common.dispatcher.has_waiting()
-            || common.server_state != ServerState::Running
+            || common.server_state() != ServerState::Running
         {
             driver.hurry();
         }
         // What a send that has just been made leaves behind is not to wait for the next event.
         let ready = || has_news(common) || has_gathered();
         driver.wait(timeout_ns, &ready, self.pending.room())?;
-        common.turn = Turn {
-            number: common.turn.number + 1,
-            now_ns: driver.now_ns(),
-            wall_seconds: driver.wall_seconds(),
-        };
-        let lifecycle = &common.shared.lifecycle;
-        lifecycle.turn_began(common.number, common.turn.now_ns);
+        common.turn_began(driver.now_ns(), driver.wall_seconds());
         thread.sends.begin_turn();
         Ok(())
     }
@@ -177,7 +170,7 @@ impl<D: Driver> Network<D> {
         match kind {
             KIND_ACCEPT => return self.accept_completed(index, operation, completion),
             KIND_WATCH => return self.watch_completed(completion),
-            KIND_DATAGRAMS => return self.datagrams_completed(index, operation, completion),
+            KIND_DATAGRAMS => return self.datagrams_completed((index, operation), completion),
             _ => {}
         }
         let Some(mut event) = self.event_at(index) else {
@@ -205,6 +198,21 @@ impl<D: Driver> Network<D> {
         self.conclude(key, fate);
     }
 
+    fn datagrams_completed(&mut self, which: (u32, u8), completion: Completion) {
+        if !completion.more {
+            self.thread.timers.at_once(Chore::Datagrams);
+        }
+        let thread = (&mut self.thread.driver, &mut self.thread.common);
+        self.datagrams.completed(thread, which, completion);
+    }
+
+    /// Arms what receives datagrams and is not armed.
+    fn receive_datagrams(&mut self) {
+        let now_ns = self.thread.now_ns();
+        let due_ns = self.datagrams.arm(&mut self.thread.driver, now_ns);
+        self.thread.timers.set(Chore::Datagrams, due_ns);
+    }
+
     /// Takes what other threads have left beside jobs.
     fn take_news(&mut self) {
         if self.thread.common.mailbox().take_news() {
@@ -216,7 +224,7 @@ impl<D: Driver> Network<D> {
 
     /// Connections that held too much look again, as some of it has come back.
     fn take_returns(&mut self) {
-        let wakes = Arc::clone(&self.thread.common.wakes);
+        let wakes = Arc::clone(self.thread.common.wakes());
         for index in wakes.returned.indices() {
             self.on(wakes.returned.take(index), |event| {
                 event.connection.quota_has_room();
@@ -228,7 +236,7 @@ impl<D: Driver> Network<D> {
     /// that a broadcast to all leaves the turn short. What these wake is for the next turn, which
     /// follows at once.
     fn run_notified(&mut self) {
-        let wakes = Arc::clone(&self.thread.common.wakes);
+        let wakes = Arc::clone(self.thread.common.wakes());
         self.pending.wake(wakes.woken.indices());
         for _ in 0..self.pending.woken().min(TURN_WOKEN_MAX) {
             let Some(index) = self.pending.next_woken() else {
@@ -273,14 +281,12 @@ impl<D: Driver> Network<D> {
 
     fn end_turn_of_listeners(&mut self) {
         for listener in &mut self.listeners {
-            if std::mem::take(&mut listener.was_called) {
-                listener.protocol.turn_ended();
-            }
+            listener.turn_ended();
         }
         self.thread.successors.turn_ended();
-        if let Some(log) = &mut self.thread.common.access_log {
-            let again_ns = self.thread.common.turn.now_ns + AGAIN_NS;
-            let again_ns = (!log.flush()).then_some(again_ns);
+        if let Some(has_room) = self.thread.common.flush_log() {
+            let again_ns = self.thread.now_ns() + AGAIN_NS;
+            let again_ns = (!has_room).then_some(again_ns);
             self.thread.timers.set(Chore::AccessLog, again_ns);
         }
     }
@@ -288,7 +294,7 @@ impl<D: Driver> Network<D> {
     fn log_long_waits(&mut self) {
         let common = &mut self.thread.common;
         if common.dispatcher.holds_back() {
-            common.shared.log_long_waits(common.turn.now_ns);
+            common.shared().log_long_waits(common.turn.now_ns);
         }
         let is_due = common.dispatcher.holds_back();
         let due_ns = is_due.then_some(common.turn.now_ns + LISTENER_PATIENCE_NS);
@@ -298,7 +304,7 @@ impl<D: Driver> Network<D> {
     /// The jobs of the turn go to workers, and what the program's code has dropped to the bin.
     fn hand_over_jobs(&mut self) {
         self.thread.common.dispatcher.flush();
-        self.thread.common.shared.bin_gathered();
+        self.thread.common.shared().bin_gathered();
     }
 
     fn begin_chores(&mut self) {
@@ -312,7 +318,7 @@ impl<D: Driver> Network<D> {
         let now_ns = self.thread.now_ns();
         let (waits, common) = (&self.thread.waits, &self.thread.common);
         let has_left = self.pending.any()
-            || !self.acceptors.arrivals.is_empty()
+            || self.acceptors.arrivals() > 0
             || self.thread.drain.has_open()
             || common.admission.is_relimiting()
             || waits.are_due();
@@ -334,11 +340,13 @@ impl<D: Driver> Network<D> {
     fn after(&mut self) -> After {
         self.notify_late();
         let idle = self.connections.is_empty() && self.acceptors.are_quiet();
-        if idle && self.end_datagrams() {
+        let is_forced = self.thread.common.server_state() == ServerState::Forced;
+        let driver = &mut self.thread.driver;
+        if idle && self.datagrams.end(driver, is_forced) {
             let no_pairs = self.thread.pairs.is_empty();
             debug_assert!(no_pairs, "J1: a pair is over before its connections are");
             let common = &mut self.thread.common;
-            if common.server_state == ServerState::Draining {
+            if common.server_state() == ServerState::Draining {
                 common.dispatcher.let_all_go(common.turn.now_ns);
             }
             self.end_watches();

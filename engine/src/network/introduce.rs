@@ -36,7 +36,7 @@ impl<D: Driver> Event<'_, D> {
     /// What it holds was counted with the balancer's address, and is counted anew.
     fn forget_balancer(&mut self) {
         let holding = &mut self.connection.holding;
-        self.thread.memory.uncount(holding, self.listener.number);
+        self.thread.memory.uncount(holding, self.listener.number());
         self.thread.common.forget(holding, self.key.index);
         self.thread.common.admission.is_named(self.key.index);
     }

@@ -29,7 +29,7 @@ impl<D: Driver> Network<D> {
     pub(crate) fn collect_jobs(&mut self) {
         let common = &self.thread.common;
         if common.mailbox().has_jobs() {
-            let (shared, thread) = (Arc::clone(&common.shared), usize::from(common.number));
+            let (shared, thread) = (Arc::clone(common.shared()), usize::from(common.number()));
             let mut called: Option<Key> = None;
             for index in shared.mailboxes[thread].jobs() {
                 self.collect_job(index, &mut called);
@@ -47,7 +47,7 @@ impl<D: Driver> Network<D> {
         };
         let home = task.connection();
         if usize::from(home.listener) >= self.listeners.len() {
-            return self.datagram_finished(task);
+            return self.datagrams.finished(common, task);
         }
         if let Some(other) = called.take_if(|key| *key != home.key) {
             self.jobs_collected(other);
@@ -61,7 +61,7 @@ impl<D: Driver> Network<D> {
             }
         }
         let listener = &mut self.listeners[usize::from(home.listener)];
-        if let Err(mut other) = listener.protocol.retire(task.into_any()) {
+        if let Err(mut other) = listener.protocol_mut().retire(task.into_any()) {
             for protocol in self.thread.successors.all() {
                 match protocol.retire(other) {
                     Ok(()) => return,
@@ -95,7 +95,7 @@ impl<D: Driver> Network<D> {
         let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
         if waits_without_worker {
             // Short replies are first: the reserve is there for them.
-            let pools = &self.thread.common.shared.memory.pools;
+            let pools = self.thread.common.pools();
             let bulk_bytes = pools.reserve_bulk_bytes();
             self.retry_jobs(
                 MemoryQueue::Small,
@@ -104,13 +104,13 @@ impl<D: Driver> Network<D> {
             self.retry_jobs(MemoryQueue::Favoured, self.memory_retries(bulk_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Memory) {
-            let reserve_bytes = self.thread.common.shared.memory.pools.reserve_bytes();
+            let reserve_bytes = self.thread.common.pools().reserve_bytes();
             let room = self.memory_retries(reserve_bytes);
             self.retry(Stall::Memory, room);
         }
         if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
-            let free_bytes = self.thread.common.shared.memory.pools.available_bytes();
+            let free_bytes = self.thread.common.pools().available_bytes();
             self.retry_jobs(MemoryQueue::Large, retries_within(free_bytes));
         }
         if !self.thread.waits.is_empty(Wait::Share) {
@@ -139,7 +139,7 @@ impl<D: Driver> Network<D> {
 
     /// For those that have so much of the reserve when there is nothing else.
     fn memory_retries(&self, reserve_bytes: usize) -> usize {
-        let pools = &self.thread.common.shared.memory.pools;
+        let pools = self.thread.common.pools();
         match retries_within(pools.available_bytes()) {
             // Some may wait for small buffers only.
             0 => retries_within(reserve_bytes).min(RETRY_FAILURES_MAX as usize),

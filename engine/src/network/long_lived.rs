@@ -35,17 +35,16 @@ impl<D: Driver> Facts for Candidate<'_, D> {
     fn pays_for(&self, need: Need) -> bool {
         let (thread, index) = (&self.network.thread, self.index);
         let (common, cells) = (&thread.common, self.connection.holding.cells);
-        let (dispatcher, shared) = (&common.dispatcher, &common.shared);
+        let dispatcher = &common.dispatcher;
         match need {
             Need::Jobs => dispatcher.lasting_of(index) > 0 && dispatcher.lasting_paid_by(cells),
-            Need::Files => common.files_of(index) > 0 && shared.descriptors.pays(cells),
+            Need::Files => common.files_of(index) > 0 && common.descriptors().pays(cells),
             Need::Place => {
                 let address = common.admission.address(index);
                 common.admission.exceeds_share(address, self.network.load())
             }
             Need::Memory => {
-                let by_address = &shared.memory.by_address;
-                common.held_bytes(index) > 0 && by_address.is_above_average(cells)
+                common.held_bytes(index) > 0 && common.holds_above_average(cells)
             }
         }
     }
@@ -55,7 +54,7 @@ impl<D: Driver> Network<D> {
     /// Whether so much is held of a bound that connections have to be ended for it.
     fn is_overdrawn(&self) -> bool {
         let common = &self.thread.common;
-        common.dispatcher.is_overdrawn() || common.shared.descriptors.overdrawn() > 0
+        common.dispatcher.is_overdrawn() || common.descriptors().overdrawn() > 0
     }
 
     /// When some of what those that pay hold is ended next, if it is wanted.
@@ -71,7 +70,7 @@ impl<D: Driver> Network<D> {
             return;
         }
         let common = &mut self.thread.common;
-        let descriptors = &common.shared.descriptors;
+        let descriptors = common.descriptors();
         let has_round = descriptors.overdrawn() > 0 && descriptors.begins_round(now_ns);
         let files = match has_round {
             true => descriptors.overdrawn(),
@@ -92,7 +91,7 @@ impl<D: Driver> Network<D> {
         }
         if missing.has_files() {
             // What holds them may be on other network threads.
-            self.thread.common.shared.descriptors.leaves_round();
+            self.thread.common.descriptors().leaves_round();
             self.thread.common.tell_others();
         }
     }

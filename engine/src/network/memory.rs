@@ -77,7 +77,7 @@ impl<D: Driver> Event<'_, D> {
             waits: connection.waits_for_memory(),
             moved: connection.moved(),
             may_pause: connection.takes_input() && !connection.is_spliced(),
-            listener: self.listener.number,
+            listener: self.listener.number(),
             now_ns: self.thread.now_ns(),
         };
         if self.thread.memory.asks_address(&connection.holding, &facts) {
@@ -157,7 +157,7 @@ impl<D: Driver> Event<'_, D> {
             Over::Address => counters.address_share_stalls.add(1),
             Over::Listener => counters.listener_share_stalls.add(1),
         }
-        let name = self.listener.protocol.options().name;
+        let name = self.listener.name();
         let which = || match (over, peer_of(driver, connection)) {
             (Over::Address, Some(peer)) => format!("from {}", peer.ip()),
             (Over::Address, None) => "from an unknown address".into(),
@@ -169,7 +169,7 @@ impl<D: Driver> Event<'_, D> {
     /// Whether a connection that is paused takes input again.
     pub(super) fn may_resume(&self) -> bool {
         let held_bytes = self.thread.common.held_bytes(self.key.index);
-        let (holding, number) = (&self.connection.holding, self.listener.number);
+        let (holding, number) = (&self.connection.holding, self.listener.number());
         self.thread.memory.resumes(holding, held_bytes, number)
     }
 
@@ -261,7 +261,7 @@ impl<D: Driver> Network<D> {
             }
             if event.thread.memory.is_uncounted(&event.connection.holding) {
                 event.learn_address();
-                let (account, number) = (&event.thread.memory, event.listener.number);
+                let (account, number) = (&event.thread.memory, event.listener.number());
                 account.count(&mut event.connection.holding, number);
             }
             if asks_addresses {
@@ -300,7 +300,7 @@ impl<D: Driver> Network<D> {
                     }
                 }
                 Step::Ask(other) => {
-                    self.thread.common.shared.mailboxes[usize::from(other)].tell();
+                    self.thread.common.tell(other);
                 }
             }
         }
@@ -321,10 +321,10 @@ impl<D: Driver> Network<D> {
         if !self.thread.memory.begin_trim(self.thread.now_ns()) {
             return;
         }
-        self.thread.common.shared.memory.pools.trim(IDLE_BYTES_KEPT);
+        self.thread.common.pools().trim(IDLE_BYTES_KEPT);
         let mut trimmed = self.thread.successors.trim();
         for listener in &mut self.listeners {
-            let one = listener.protocol.trim();
+            let one = listener.protocol_mut().trim();
             trimmed.any |= one.any;
             trimmed.more |= one.more;
         }

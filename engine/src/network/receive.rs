@@ -31,10 +31,8 @@ impl<D: Driver> Event<'_, D> {
                 let common = &self.thread.common;
                 let counters = common.counters(connection.listener());
                 counters.received_bytes.add(piece.len() as u64);
-                if let Some(logged) = &mut connection.logged {
-                    logged.received_bytes += piece.len() as u64;
-                }
-                connection.received(piece.len(), common.turn.now_ns, &self.listener.limits);
+                connection.log_received(piece.len());
+                connection.received(piece.len(), common.turn.now_ns, self.listener.limits());
                 let takes_at_once = connection.takes_at_once();
                 if !takes_at_once || piece.len() > self.thread.bulk.at_once_bytes_max() {
                     self.hold(piece);
@@ -241,7 +239,7 @@ impl<D: Driver> Event<'_, D> {
     /// A protocol that lets its unconsumed input outgrow the bound has broken its contract.
     #[cold]
     fn input_outgrown(&mut self) {
-        let name = self.listener.protocol.options().name;
+        let name = self.listener.name();
         log::warn!(
             "{name}: more than {INPUT_BYTES_MAX} bytes were left unconsumed by `received`, and no \
              more are kept; connection cut"

@@ -154,7 +154,7 @@ impl<D: Driver> Event<'_, D> {
             log::debug!("TLS: something was sent in the clear where a handshake was to begin");
             return self.connection.close(Closing::Abort);
         }
-        let number = self.listener.start_tls;
+        let number = self.listener.start_tls();
         if number == 0 || !self.change_to_own(number) {
             return self.connection.close(Closing::Abort);
         }
@@ -270,7 +270,7 @@ impl<D: Driver> Event<'_, D> {
             // It holds its share, or its address or listener does: no more than it must.
             Some(Stall::Share) => 0,
             _ => {
-                let fair_bytes = self.thread.common.shared.memory.pools.fair_bytes();
+                let fair_bytes = self.thread.common.pools().fair_bytes();
                 connection.output_bytes_low().min(fair_bytes)
             }
         };
@@ -285,7 +285,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// A connection whose users hold too much receives nothing until they have given back half.
     pub(super) fn check_quota(&mut self) {
-        if self.connection.heed_quota(self.listener.pages_max) {
+        if self.connection.heed_quota(self.listener.pages_max()) {
             self.counters().pages_stalls.add(1);
         }
     }
@@ -404,14 +404,14 @@ impl<D: Driver> Event<'_, D> {
     /// time-out instead of two list moves per request.
     pub(super) fn reconcile_deadline(&mut self) {
         let (connection, now_ns) = (&mut *self.connection, self.thread.now_ns());
-        if connection.has_new_deadline(now_ns, self.thread.common.shortest_ns) {
+        if connection.has_new_deadline(now_ns, self.thread.common.shortest_ns()) {
             self.arm_deadline();
         }
     }
 
     /// Arms the earliest deadline, unless the wheel fires before it.
     pub(super) fn arm_deadline(&mut self) {
-        if let Some(deadline_ns) = self.connection.arm(&self.listener.limits) {
+        if let Some(deadline_ns) = self.connection.arm(self.listener.limits()) {
             self.thread.timers.arm(self.key.index, deadline_ns);
         }
     }

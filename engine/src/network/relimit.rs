@@ -15,25 +15,17 @@ impl<D: Driver> Network<D> {
     /// Takes over the limits that were changed last, if it has not yet.
     pub(super) fn take_limits(&mut self) {
         let common = &mut self.thread.common;
-        let Some(change) = common
-            .shared
-            .changed_limits
-            .after(&mut common.limits_version)
-        else {
+        let Some(change) = common.take_limits() else {
             return;
         };
-        common.admission.begin_relimit();
-        let threads = common.shared.mailboxes.len();
-        common.limits.take_changeable(&change.server);
-        common.limits.connections_per_address =
-            change.server.connections_per_address.div_ceil(threads);
+        let threads = common.threads();
         for listener in &mut self.listeners {
-            let wanted = change.listeners.get(usize::from(listener.number));
-            listener.take_limits(wanted, (&common.limits, threads));
+            let wanted = change.listeners.get(usize::from(listener.number()));
+            listener.take_limits(wanted, (common.limits(), threads));
         }
-        limit_workers(&common.shared, &common.limits, &self.listeners);
+        limit_workers(common.shared(), common.limits(), &self.listeners);
         common.dispatcher.update_weights();
-        if common.server_state >= ServerState::Draining {
+        if common.server_state() >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }
         let common = &mut self.thread.common;
@@ -44,9 +36,7 @@ impl<D: Driver> Network<D> {
 
     /// Kept connections of a server that drains have less time.
     pub(super) fn shorten_idle_timeouts(&mut self) {
-        for Listener { limits, .. } in &mut self.listeners {
-            limits.idle_timeout = limits.idle_timeout.min(limits.drain_idle_timeout);
-        }
+        self.listeners.iter_mut().for_each(Listener::shorten_idle_timeout);
     }
 
     /// Looks at the next of the connections that were open when the limits changed.
@@ -56,7 +46,7 @@ impl<D: Driver> Network<D> {
                 continue;
             };
             event.arm_deadline();
-            if event.thread.common.limits.connections_per_address > 0 {
+            if event.thread.common.limits().connections_per_address > 0 {
                 event.learn_address();
             }
         }

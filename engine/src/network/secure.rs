@@ -400,10 +400,10 @@ impl<D: Driver> Event<'_, D> {
     /// A buffer for so many bytes of records.
     fn take_sealing_buffer(&self, bytes: usize) -> Option<Buffer> {
         let common = &self.thread.common;
-        let (pools, index) = (&common.shared.memory.pools, self.key.index);
+        let index = self.key.index;
         let pool = match bytes <= BUFFER_CLASSES[0] {
-            true => pools.handle(common.number, index),
-            false => pools.bulk(common.number, index),
+            true => common.pool(index),
+            false => common.pools().bulk(common.number(), index),
         };
         pool.take(bytes).filter(|buffer| buffer.room() >= bytes)
     }

@@ -13,18 +13,15 @@ use crate::memory::account::Account;
 use crate::network::waits::Waits;
 use crate::network::wakes::Wakes;
 use crate::observe::access_log::{AccessLog, LogTo};
-use crate::observe::episode::Refusals;
 use crate::observe::statistics::ThreadCounters;
 use crate::pairs::Pairs;
-use crate::protocol::common::{Common, Entrance};
+use crate::protocol::common::{Common, Entrance, Parts};
 use crate::protocol::erased::{DynProtocol, ErasedListener};
 use crate::protocol::successor::Successors;
 use crate::protocol::turn::Turn;
-use crate::server::lifecycle::ServerState;
 use crate::server::settings::Preamble;
 #[cfg(feature = "tls")]
 use crate::server::settings::TlsBegins;
-use crate::workers::prompt::Tries;
 use crate::workers::{Dispatcher, Shared};
 
 use super::bulk::Bulk;
@@ -76,10 +73,10 @@ fn name_regions(
 ) -> Vec<(&'static str, Region)> {
     let mut regions = vec![("common", driver.region(0).clone())];
     for listener in listeners {
-        if listener.region_id > 0 {
-            let region = driver.region(listener.region_id);
-            listener.protocol.region_made(thread, region);
-            regions.push((listener.protocol.options().name, region.clone()));
+        if listener.region_id() > 0 {
+            let region = driver.region(listener.region_id());
+            listener.protocol_mut().region_made(thread, region);
+            regions.push((listener.name(), region.clone()));
         }
     }
     if datagram_region > 0 {
@@ -106,7 +103,7 @@ fn dispatcher_of(
     (listeners, datagrams): (&[Listener], &[DatagramSetup]),
 ) -> (Arc<ThreadCounters>, Dispatcher) {
     let places = places_of(limits.connections_max.min(CONNECTIONS_BOUND));
-    let numbers = listeners.iter().map(|listener| listener.number);
+    let numbers = listeners.iter().map(Listener::number);
     let numbers = numbers.chain(numbers_of(datagrams));
     let counters = Arc::new(ThreadCounters::new(driver, numbers));
     let published = shared.mailboxes[usize::from(thread)]
@@ -148,14 +145,14 @@ fn counted_pipes(budget: DescriptorBudget) -> Pipes {
 
 impl<D: Driver> Thread<D> {
     fn new(driver: D, common: Common, (places, region_count): (usize, usize)) -> Thread<D> {
-        let memory = Arc::clone(&common.shared.memory);
+        let memory = Arc::clone(&common.shared().memory);
         let table = (u32::try_from(places).unwrap_or(u32::MAX - 1), region_count);
         Thread {
             timers: Timers::new(),
-            pipes: counted_pipes(common.shared.descriptors.clone()),
+            pipes: counted_pipes(common.descriptors().clone()),
             pairs: Pairs::new(table.0),
             waits: Waits::default(),
-            memory: Account::new(memory, common.number, table, common.turn.now_ns),
+            memory: Account::new(memory, common.number(), table, common.turn.now_ns),
             cipher_cache: CipherCache::new(places),
             successors: Successors::new(places),
             drain: Drain::default(),
@@ -175,27 +172,27 @@ impl<D: Driver> Thread<D> {
     ) {
         let mut entrances = Vec::with_capacity(listeners.len());
         for (listener, preamble) in listeners.iter_mut().zip(preambles) {
-            listener.balancers = preamble.balancers;
+            if let Some(balancers) = preamble.balancers {
+                listener.begin_with_header(balancers);
+                let header = || ErasedListener::new(Arc::new(ProxyHeader), places);
+                self.successors.add_proxy_header(|| Box::new(header()));
+            }
             #[cfg(feature = "tls")]
             if let Some(config) = preamble.tls {
-                let options = listener.protocol.options();
+                let options = listener.protocol().options();
                 let handshakes = crate::tls::handshakes::handshakes(config, options, places);
                 let number = self.successors.add_own(handshakes);
                 match preamble.tls_begins {
                     TlsBegins::AtOnce => listener.begin_with_handshake(number),
-                    TlsBegins::WhenAsked => listener.start_tls = number,
+                    TlsBegins::WhenAsked => listener.begin_tls_when_asked(number),
                 }
             }
-            if listener.balancers.is_some() {
-                let header = || ErasedListener::new(Arc::new(ProxyHeader), places);
-                self.successors.add_proxy_header(|| Box::new(header()));
-            }
             entrances.push(Entrance {
-                may_start_tls: listener.start_tls > 0,
+                may_start_tls: listener.start_tls() > 0,
                 is_unix: preamble.is_unix,
             });
         }
-        self.common.entrances = entrances.into();
+        self.common.set_entrances(entrances);
     }
 }
 
@@ -208,9 +205,7 @@ impl<D: Driver> Network<D> {
         let bounds = (&setup.limits, setup.shared.mailboxes.len());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
-        let names = listeners
-            .iter()
-            .map(|listener| listener.protocol.options().name);
+        let names = listeners.iter().map(Listener::name);
         let names = names.chain(names_of(&setup.datagrams));
         let lifecycle = &setup.shared.lifecycle;
         lifecycle.name_listeners(setup.thread, names.collect());
@@ -221,24 +216,17 @@ impl<D: Driver> Network<D> {
         let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
         let entered = setup.shared.regions.enter(thread, regions.into_iter());
-        let common = Common {
-            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.memory)),
-            number: setup.thread,
+        let access_log = setup.access_log.as_ref().map(AccessLog::new);
+        let parts = Parts {
             turn: turn_before(&driver),
-            limits: setup.limits,
-            limits_version: 0,
-            server_state: ServerState::Running,
-            shared: setup.shared,
             dispatcher,
             admission: Admission::new(places, listeners.iter().map(Listener::bound)),
             counters,
-            refusals: Refusals::default(),
-            tries: Tries::default(),
-            entrances: Box::default(),
-            access_log: setup.access_log.as_ref().map(AccessLog::new),
+            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.memory)),
             shortest_ns: shortest_of(&listeners),
-            own_shortest_ns: u64::MAX,
         };
+        let server = (setup.thread, setup.shared);
+        let common = Common::new(server, setup.limits, access_log, parts);
         let mut thread = Thread::new(driver, common, (places, region_count));
         thread.begin_with_preambles(&mut listeners, setup.preambles, places);
         Network {
@@ -256,7 +244,7 @@ impl<D: Driver> Network<D> {
     /// What the acceptor with this number accepts from, while it does.
     #[cfg(feature = "simulation")]
     pub(crate) fn source(&self, index: usize) -> Option<&flatpath_driver::Listener> {
-        self.acceptors.all.get(index)?.source.as_ref()
+        self.acceptors.source(index)
     }
 
     /// The driver, for tests and for reading its statistics.

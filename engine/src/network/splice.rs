@@ -80,7 +80,7 @@ impl<D: Driver> Network<D> {
             is_closing: connection.is_closing(),
         };
         let ends = [key, end.key].map(|key| self.connections.get(key).map(candidate));
-        let is_same_thread = end.thread == self.thread.common.number;
+        let is_same_thread = end.thread == self.thread.common.number();
         Joining::of(is_same_thread, end.key == key, ends)
     }
 
@@ -300,7 +300,7 @@ impl<D: Driver> Network<D> {
         let bytes = &thread.driver.bytes(&piece)[from as usize..];
         let count = bytes.len();
         let common = &thread.common;
-        let pool = common.shared.memory.pools.handle(common.number, peer.index);
+        let pool = common.pool(peer.index);
         let written = self
             .connections
             .get_mut(peer)
@@ -322,7 +322,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         let common = &self.thread.common;
-        let pool = common.shared.memory.pools.handle(common.number, peer.index);
+        let pool = common.pool(peer.index);
         let count = buffer.filled().len();
         if let Some(to) = self.connections.get_mut(peer) {
             let output = to.output_mut();
@@ -337,9 +337,8 @@ impl<D: Driver> Network<D> {
 
     /// Logs, and moves the deadline of both: each byte is life.
     fn passed(&mut self, key: Key, peer: Key, bytes: usize) {
-        let connection = self.connections.get_mut(key);
-        if let Some(logged) = connection.and_then(|connection| connection.logged.as_mut()) {
-            logged.received_bytes += bytes as u64;
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.log_received(bytes);
         }
         self.touch(key);
         self.touch(peer);
@@ -437,7 +436,7 @@ impl<D: Driver> Network<D> {
             return;
         };
         let common = &event.thread.common;
-        let pool = common.shared.memory.pools.handle(common.number, key.index);
+        let pool = common.pool(key.index);
         let buffer = match take {
             Take::Page => None,
             Take::Buffer | Take::Pipe => pool.take(SPLICE_FILL_BYTES),

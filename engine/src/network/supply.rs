@@ -46,10 +46,9 @@ impl<D: Driver> Event<'_, D> {
     /// The inbox of the connection, and what it needs of the thread.
     pub(super) fn inbox(&mut self) -> (&mut Inbox, Pages<'_, D>) {
         let Thread { driver, common, .. } = &mut *self.thread;
-        let pools = &common.shared.memory.pools;
         let supply = Pages {
             driver,
-            pool: pools.handle(common.number, self.key.index),
+            pool: common.pool(self.key.index),
             phase: self.connection.phase(),
         };
         (self.connection.inbox_mut(), supply)

@@ -80,23 +80,28 @@ pub(super) fn peer_of<D: Driver>(driver: &D, connection: &Connection) -> Option<
     client.or_else(|| driver.peer(connection.socket()))
 }
 
-impl<D: Driver> Thread<D> {
-    /// No operation expects this completion (N2).
-    pub(super) fn discard(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Received(piece) => self.driver.recycle(piece),
-            Outcome::Accepted(socket) => self.driver.close(socket),
-            Outcome::Datagram(datagram) => {
-                if let Some(piece) = datagram.piece {
-                    self.driver.recycle(piece);
-                }
+/// No operation expects this completion (N2).
+pub(super) fn discard(driver: &mut impl Driver, outcome: Outcome) {
+    match outcome {
+        Outcome::Received(piece) => driver.recycle(piece),
+        Outcome::Accepted(socket) => driver.close(socket),
+        Outcome::Datagram(datagram) => {
+            if let Some(piece) = datagram.piece {
+                driver.recycle(piece);
             }
-            Outcome::ReceivedInto(_)
-            | Outcome::EndOfStream
-            | Outcome::Signalled(_)
-            | Outcome::Sent { .. }
-            | Outcome::Failed(_) => {}
         }
+        Outcome::ReceivedInto(_)
+        | Outcome::EndOfStream
+        | Outcome::Signalled(_)
+        | Outcome::Sent { .. }
+        | Outcome::Failed(_) => {}
+    }
+}
+
+impl<D: Driver> Thread<D> {
+    /// See [`discard`].
+    pub(super) fn discard(&mut self, outcome: Outcome) {
+        discard(&mut self.driver, outcome);
     }
 
     /// The clock of this turn.
@@ -108,12 +113,7 @@ impl<D: Driver> Thread<D> {
     /// Counts the turn that ends. One reading of the clock.
     #[inline]
     pub(super) fn turn_ended(&mut self) {
-        let now_ns = self.driver.clock_ns();
-        let common = &self.common;
-        common
-            .counters
-            .turn_ended(now_ns.saturating_sub(common.turn.now_ns));
-        common.shared.lifecycle.turn_ended(common.number, now_ns);
+        self.common.turn_ended(self.driver.clock_ns());
     }
 }
 
@@ -158,16 +158,10 @@ impl<'a, D: Driver> Event<'a, D> {
             ..
         } = &mut *self.thread;
         let driver = &*driver;
-        common
-            .shared
-            .lifecycle
-            .calls(common.number, self.connection.listener());
-        let (protocol, own) = match self.connection.successor() {
-            0 => {
-                self.listener.was_called = true;
-                (&mut *self.listener.protocol, self.listener.region_id)
-            }
-            number => (successors.call(number), 0),
+        common.calls(self.connection.listener());
+        let (protocol, limits, own) = match self.connection.successor() {
+            0 => self.listener.call(),
+            number => (successors.call(number), self.listener.limits(), 0),
         };
         let bytes = input.map_or(&[][..], |(piece, from)| &driver.bytes(piece)[from..]);
         let io = Io {
@@ -175,7 +169,7 @@ impl<'a, D: Driver> Event<'a, D> {
             connection: &mut *self.connection,
             key: self.key,
             driver,
-            limits: &self.listener.limits,
+            limits,
             source: input.map(|(piece, from)| (driver.region(piece.region_id()), piece, from)),
             own: (own > 0).then(|| (own, driver.region(own))),
         };
@@ -198,7 +192,7 @@ impl<'a, D: Driver> Event<'a, D> {
             successors, common, ..
         } = &mut *self.thread;
         let protocol = match self.connection.successor() {
-            0 => &mut *self.listener.protocol,
+            0 => self.listener.protocol_mut(),
             number => successors.get(number),
         };
         (protocol, common)
@@ -215,7 +209,7 @@ impl<'a, D: Driver> Event<'a, D> {
 
     /// Opens a session of what follows the PROXY header. False: it could not be opened.
     pub(super) fn change_from_header(&mut self) -> bool {
-        match self.listener.handshake {
+        match self.listener.handshake() {
             0 => self.change_to_listeners(),
             number => self.change_to_own(number),
         }
@@ -229,7 +223,7 @@ impl<'a, D: Driver> Event<'a, D> {
 
     /// The same for the listener's protocol.
     pub(super) fn change_to_listeners(&mut self) -> bool {
-        let session = self.listener.protocol.open();
+        let session = self.listener.protocol_mut().open();
         self.change_to(0, session)
     }
 
@@ -241,7 +235,7 @@ impl<'a, D: Driver> Event<'a, D> {
         let now_ns = self.thread.now_ns();
         self.connection.change_protocol(number, session, now_ns);
         self.connection.begin_stream();
-        self.connection.receive_into(self.listener.first_pages);
+        self.connection.receive_into(self.listener.first_pages());
         true
     }
 
@@ -291,17 +285,17 @@ impl<D: Driver> Network<D> {
     /// Connections that hold a descriptor: those in the table, and those accepted that wait for
     /// their turn.
     pub(super) fn open_connections(&self) -> usize {
-        self.connections.len() as usize + self.acceptors.arrivals.len()
+        self.connections.len() as usize + self.acceptors.arrivals()
     }
 
     /// How full the thread is now.
     pub(super) fn load(&self) -> Load {
         let common = &self.thread.common;
-        let beside_files = common.shared.descriptors.places();
+        let beside_files = common.descriptors().places();
         let admission = &common.admission;
         Load {
             open: self.open_connections(),
-            max: admission.places(common.limits.connections_max, beside_files),
+            max: admission.places(common.limits().connections_max, beside_files),
             now_ns: common.turn.now_ns,
         }
     }

@@ -128,7 +128,7 @@ impl<D: Driver> Network<D> {
     }
 
     fn call(&self, watched: &WatchEntry, count: u64) {
-        let counters = &self.thread.common.counters;
+        let counters = self.thread.common.own_counters();
         match contain(|| (watched.signalled)(count)) {
             Some(()) if count > 0 => counters.signals.add(1),
             Some(()) => {}

@@ -23,7 +23,7 @@ use super::thread::Event;
 impl<D: Driver> Event<'_, D> {
     /// Whether the protocol is called with pages that are written here.
     pub(super) fn writes_pages(&self) -> bool {
-        self.listener.written_id != 0 && self.connection.is_secured()
+        self.listener.written_id() != 0 && self.connection.is_secured()
     }
 
     /// Gives the protocol a chunk, page by page, and keeps what it leaves.
@@ -48,7 +48,7 @@ impl<D: Driver> Event<'_, D> {
 
     /// Copies as much of a chunk as a page takes.
     fn write_page(&mut self, chunk: &Chunk) -> Option<Piece> {
-        let (driver, region_id) = (&mut self.thread.driver, self.listener.written_id);
+        let (driver, region_id) = (&mut self.thread.driver, self.listener.written_id());
         let page_bytes = driver.region(region_id).page_bytes() as usize;
         let length = chunk.bytes().min(page_bytes);
         let mut page = driver.take_page(region_id, length)?;

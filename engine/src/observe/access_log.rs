@@ -138,9 +138,25 @@ impl fmt::Debug for LogTo {
 /// What the log needs to know of a connection that has a line of its own.
 #[derive(Debug)]
 pub(crate) struct Logged {
-    pub(crate) peer: LoggedPeer,
-    pub(crate) since_ns: u64,
-    pub(crate) received_bytes: u64,
+    peer: LoggedPeer,
+    since_ns: u64,
+    received_bytes: u64,
+}
+
+impl Logged {
+    /// It begins now.
+    pub(crate) fn begin(peer: LoggedPeer, now_ns: u64) -> Logged {
+        Logged {
+            peer,
+            since_ns: now_ns,
+            received_bytes: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.received_bytes += bytes as u64;
+    }
 }
 
 /// What lines say of the peer: its address as text, without the port, and the terms of TLS; see
@@ -342,17 +358,22 @@ impl AccessLog {
         }
     }
 
-    /// Logs a connection.
+    /// Logs a connection that has ended.
     pub(crate) fn connection(
         &mut self,
         turn: Turn,
         listener: &str,
-        peer: &LoggedPeer,
-        line: &ConnectionLine,
+        logged: &Logged,
+        sent_bytes: u64,
     ) {
         let format = self.format;
-        if let Some((lines, begin)) = self.begin(turn, listener, peer, 0) {
-            lines::connection(lines, format, begin, line);
+        let line = ConnectionLine {
+            duration: Duration::from_nanos(turn.now_ns.saturating_sub(logged.since_ns)),
+            received_bytes: logged.received_bytes,
+            sent_bytes,
+        };
+        if let Some((lines, begin)) = self.begin(turn, listener, &logged.peer, 0) {
+            lines::connection(lines, format, begin, &line);
         }
     }
 }

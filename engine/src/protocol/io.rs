@@ -143,7 +143,7 @@ impl Io<'_> {
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
         let memory_counts = self.common.shared.memory.pools.counts_addresses();
-        let files_count = self.common.admission.counts_addresses;
+        let files_count = self.common.admission.counts_addresses();
         if files_count || memory_counts || self.common.dispatcher.weighs_jobs() {
             self.learn_address();
         }
@@ -167,11 +167,7 @@ impl Io<'_> {
     /// Where buffers come from; for jobs that prepare output by themselves.
     pub fn pool(&self) -> PoolHandle<'_> {
         let common = &*self.common;
-        common
-            .shared
-            .memory
-            .pools
-            .handle(common.number, self.key.index)
+        common.pool(self.key.index)
     }
 
     /// Where the connection comes from: one system call, so keep it. `None` for sockets
@@ -199,9 +195,7 @@ impl Io<'_> {
     }
 
     pub(crate) fn entrance(&self) -> Entrance {
-        let listener = usize::from(self.connection.listener());
-        let entrance = self.common.entrances.get(listener);
-        entrance.copied().unwrap_or_default()
+        self.common.entrance(self.connection.listener())
     }
 
     /// The load balancer that a connection has come through: one system call. `None` for one that
@@ -261,7 +255,7 @@ impl Io<'_> {
     /// Within [`Event::Expired`](crate::Event::Expired): whether the connection is closed
     /// because its place is wanted for another, before its deadline.
     pub fn is_evicted(&self) -> bool {
-        self.common.admission.evicts
+        self.common.admission.evicts()
     }
 
     /// Queues a copy of `bytes`, all of it or nothing.
@@ -270,11 +264,7 @@ impl Io<'_> {
     /// [`NoRoom`] when the memory budget is used up; nothing was queued.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
         let pool = self
-            .common
-            .shared
-            .memory
-            .pools
-            .handle(self.common.number, self.key.index);
+            .common.pool(self.key.index);
         self.connection.output_mut().write(pool, bytes)
     }
 
@@ -296,11 +286,7 @@ impl Io<'_> {
     /// `None` when the memory budget is used up or `bytes` is more than the largest buffer.
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut Buffer> {
         let pool = self
-            .common
-            .shared
-            .memory
-            .pools
-            .handle(self.common.number, self.key.index);
+            .common.pool(self.key.index);
         self.connection.output_mut().reserve(pool, bytes)
     }
 
@@ -312,11 +298,7 @@ impl Io<'_> {
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
     pub fn write_shared(&mut self, bytes: Bytes) -> Result<(), NoRoom> {
         let pool = self
-            .common
-            .shared
-            .memory
-            .pools
-            .handle(self.common.number, self.key.index);
+            .common.pool(self.key.index);
         self.connection.output_mut().write_shared(pool, bytes)
     }
 

@@ -334,7 +334,7 @@ pub(crate) struct Tries {
 impl Tries {
     /// Takes one of the turn's tries.
     #[inline]
-    fn take(&mut self, turn: u64) -> bool {
+    pub(crate) fn take(&mut self, turn: u64) -> bool {
         if self.turn != turn {
             *self = Tries {
                 turn,
@@ -347,7 +347,7 @@ impl Tries {
         has_left
     }
 
-    fn ended(&mut self, took_ns: u64) {
+    pub(crate) fn ended(&mut self, took_ns: u64) {
         self.spent_ns = self.spent_ns.saturating_add(took_ns);
         if self.spent_ns >= PROMPT_TURN_NS_MAX {
             self.left = 0;
@@ -366,7 +366,7 @@ impl Io<'_> {
         let phase = right.phase();
         if self.connection.jobs_out() > 0
             || (phase >= PROVING && !right.resume(self.common.turn.now_ns))
-            || !self.common.tries.take(self.common.turn.number)
+            || !self.common.take_try()
         {
             return None;
         }
@@ -381,7 +381,7 @@ impl Io<'_> {
     #[inline]
     pub fn tried(&mut self, right: &PromptRight, prompt: Prompt) {
         let took_ns = self.driver.clock_ns().saturating_sub(prompt.began_ns);
-        self.common.tries.ended(took_ns);
+        self.common.try_ended(took_ns);
         if took_ns >= PROMPT_TRY_NS_MAX || prompt.switches.is_some() {
             self.watched(right, &prompt, took_ns);
         }

@@ -193,7 +193,7 @@ mod tests {
                 ("engine".into(), vec!["b".into(); 2]),
             ],
             through_root: vec![("a".into(), 1, "B".into())],
-            reach: vec![(NETWORK.into(), (5, "a".into()))],
+            reach: vec![(NETWORK.into(), Reached::of("A", 5))],
             lines: Vec::new(),
         };
         assert_eq!(metrics.numbers(), [4, 1, 5]);

@@ -6,12 +6,12 @@
 //! at a time. What a method of another folder does with its own private fields is out of reach,
 //! which is why a part that keeps its state to itself makes the number small.
 //!
-//! Values are not taken apart: a struct whose fields are numbers, flags and times says one thing, and
-//! counts as the field that holds it, as a `Duration` does. What a function can do with `Limits` is
-//! to read a number.
+//! Values are not taken apart: a struct of numbers, flags and times says one thing, and counts as
+//! the field that holds it, as a `Duration` does. So `Limits`, of which each field is a number, is
+//! one field.
 //!
 //! Types are known by name: the one in the same file, else the one that the file imports by that
-//! name, else the only one in the crate.
+//! name, else the only one in the crate, unless it imports the name from another crate.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,9 +29,14 @@ struct Field {
 }
 
 /// What the fields of a value are made of.
-const PLAIN: [&str; 12] = [
+const PLAIN: [&str; 13] = [
     "bool", "char", "u8", "u16", "u32", "u64", "usize", "i32", "i64", "f64", "Duration", "Instant",
+    // Of a table: two numbers.
+    "Key",
 ];
+
+/// What the place of a type of another crate begins with.
+const OTHER_CRATE: &str = "::";
 
 /// A struct or an enum.
 struct Type {
@@ -58,6 +63,15 @@ pub(super) struct Reached {
 }
 
 impl Reached {
+    /// The fields of one struct.
+    #[cfg(test)]
+    pub(super) fn of(name: &str, fields: usize) -> Reached {
+        Reached {
+            function: "a".into(),
+            of: vec![(name.into(), fields)],
+        }
+    }
+
     pub(super) fn fields(&self) -> usize {
         self.of.iter().map(|(_, fields)| fields).sum()
     }
@@ -153,6 +167,9 @@ impl Reach {
             let found = self.by_name.get(name)?;
             let here = found.iter().find(|it| self.types[**it].file == file);
             let from = self.imported[file].get(name);
+            if from.is_some_and(|from| from.first().is_some_and(|it| it == OTHER_CRATE)) {
+                return None;
+            }
             let imported = found.iter().find(|it| {
                 let module = &self.modules[self.types[**it].file];
                 from.is_some_and(|from| !from.is_empty() && module.ends_with(from))
@@ -254,7 +271,17 @@ impl Collector<'_> {
 
 impl<'ast> Visit<'ast> for Collector<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.import(&item.tree, &[]);
+        let is_ours = match &item.tree {
+            syn::UseTree::Path(path) => {
+                ["crate", "self", "super"].iter().any(|ours| path.ident == ours)
+            }
+            _ => false,
+        };
+        let before = match is_ours {
+            true => Vec::new(),
+            false => vec![OTHER_CRATE.to_owned()],
+        };
+        self.import(&item.tree, &before);
     }
 
     fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
@@ -338,9 +365,9 @@ mod tests {
 
     #[test]
     fn private_fields_of_another_folder_are_out_of_reach() {
-        let part = "pub(crate) struct Part { a: u8, b: Inner } struct Inner { c: u8 }
+        let part = "pub(crate) struct Part { a: Vec<u8>, b: Inner } struct Inner { c: Vec<u8> }
             impl Part { fn all(&self) {} }";
-        let whole = "struct Whole { part: Box<Part>, d: u8 } impl Whole { fn turn(&mut self) {} }";
+        let whole = "struct Whole { part: Box<Part>, d: Vec<u8> } impl Whole { fn turn(&mut self) {} }";
         assert_eq!(
             largest(&[("memory", part), ("network", whole)]),
             [
@@ -348,14 +375,14 @@ mod tests {
                 found("network", 2, "Whole::turn")
             ]
         );
-        let open = part.replace("a: u8", "pub(crate) a: u8");
+        let open = part.replace("a: Vec", "pub(crate) a: Vec");
         let reached = largest(&[("memory", &open), ("network", whole)]);
         assert_eq!(reached[1], found("network", 3, "Whole::turn"));
     }
 
     #[test]
     fn visibility_counts_modules() {
-        let part = "pub struct Part { pub(super) a: u8, pub(in crate::x) b: u8, pub(self) c: u8 }";
+        let part = "pub struct Part { pub(super) a: String, pub(in crate::x) b: u8, pub(self) c: u8 }";
         let near = "fn near(part: &mut Part) {}";
         let far = "fn far(part: Option<&Part>) {}";
         assert_eq!(
@@ -368,20 +395,44 @@ mod tests {
 
     #[test]
     fn all_parameters_count_each_type_once_and_enums_are_followed() {
-        let text = "struct A { a: u8, b: State } enum State { On(B), Off } struct B { c: u8 }
+        let text = "struct A { a: u8, b: State } enum State { On(B), Off } struct B { c: String }
             impl A { fn both(&self, other: &A, b: [B; 2]) {} fn none(a: u8) {} }";
         assert_eq!(largest(&[("x", text)]), [found("x", 3, "A::both")]);
     }
 
     #[test]
     fn a_name_means_the_own_type_then_the_imported_one() {
-        let a = "pub struct State { pub a: u8 }";
-        let b = "pub struct State { pub a: u8, pub b: u8 }";
+        let a = "pub struct State { pub a: String }";
+        let b = "pub struct State { pub a: String, pub b: u8 }";
         let user = "use crate::b::State; fn user(state: &State) {}";
         let own = "struct State {} use crate::b::{State as Other}; fn own(state: &State) {}";
         assert_eq!(
             largest(&[("a", a), ("b", b), ("c", user), ("d", own)]),
             [found("c", 2, "user"), found("d", 0, "")]
         );
+    }
+
+    #[test]
+    fn a_value_is_one_field_and_what_another_crate_has_is_none_of_ours() {
+        let value = "pub struct Limits { pub a: u8, pub b: Option<Duration> }";
+        let whole = "struct Whole { limits: Limits, c: u8 } fn whole(whole: &Whole) {}";
+        let files = [("limits", value), ("network", whole)];
+        assert_eq!(largest(&files)[1], found("network", 2, "whole"));
+        let open = "pub struct Limits { pub a: u8, pub b: String }";
+        let files = [("limits", open), ("network", whole)];
+        assert_eq!(largest(&files)[1], found("network", 4, "whole"));
+        let other = format!("use other::Limits; {whole}");
+        let files = [("limits", open), ("network", other.as_str())];
+        assert_eq!(largest(&files)[1], found("network", 2, "whole"));
+    }
+
+    #[test]
+    fn the_parts_of_a_reach_are_named_the_largest_first() {
+        let of = vec![("A".to_owned(), 1), ("B".to_owned(), 3)];
+        let reached = Reached {
+            function: "both".into(),
+            of,
+        };
+        assert_eq!((reached.fields(), reached.parts()), (4, "B 3, A 1".into()));
     }
 }

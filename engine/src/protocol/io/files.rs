@@ -24,11 +24,9 @@ impl Io<'_> {
         let counters = self.counters();
         counters.received_bytes.add(bytes);
         counters.body_bytes_moved.add(bytes);
-        if let Some(logged) = &mut self.connection.logged {
-            logged.received_bytes += bytes;
-        }
         let (now_ns, limits) = (self.common.turn.now_ns, self.limits);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.connection.log_received(bytes);
         self.connection.received(bytes, now_ns, limits);
         self.connection.progress(bytes);
     }

@@ -16,9 +16,7 @@ impl Io<'_> {
         }
         if let Some(own) = own {
             let shortest_ns = shortest_ns(&own.of_server(self.limits));
-            let common = &mut *self.common;
-            common.own_shortest_ns = common.own_shortest_ns.min(shortest_ns);
-            common.bound_shortest(common.shortest_ns);
+            self.common.bound_own_shortest(shortest_ns);
         }
     }
 }
