@@ -31,7 +31,7 @@ use crate::server::listener_limits::ListenerLimits;
 use crate::server::running::Handle;
 use crate::server::settings::{Preamble, TlsBegins};
 use crate::subnet::Subnet;
-use crate::workers::{ListenerName, Shared};
+use crate::workers::{ListenerName, Shared, ThreadPlace};
 
 /// What a simulated server is made of.
 ///
@@ -516,8 +516,7 @@ impl Thread {
         });
         let socket = datagrams.as_ref().map(|setup| Arc::clone(&setup.socket));
         let setup = Setup {
-            thread,
-            shared: Arc::clone(shared),
+            place: ThreadPlace::new(thread, Arc::clone(shared)),
             limits: conditions.limits.clone(),
             accept_mode: conditions.accept,
             numbers: (0..).take(protocols.len()).collect(),

@@ -38,7 +38,8 @@ use crate::limits::{
 use crate::observe::statistics::Counters;
 use crate::protocol::common::Common;
 use crate::protocol::connection_handle::ConnectionId;
-use crate::workers::{Rank, Shared, Task};
+use crate::workers::concurrency_limit::Listeners;
+use crate::workers::{Rank, Task};
 
 use super::thread::discard;
 use super::user_data::{KIND_DATAGRAMS, user_data};
@@ -166,10 +167,10 @@ pub(super) fn names_of(setup: &[DatagramSetup]) -> Vec<&'static str> {
 }
 
 /// Bounds the workers that the datagrams of each listener may occupy.
-pub(super) fn limit_workers(shared: &Shared, setup: &[DatagramSetup]) {
+pub(super) fn limit_workers(concurrency: &Listeners, setup: &[DatagramSetup]) {
     for number in numbers_of(setup) {
         let max = Some(DATAGRAM_WORKERS_MAX);
-        shared.concurrency.set_max(usize::from(number), max);
+        concurrency.set_max(usize::from(number), max);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::memory::pages::PageKind;
 use crate::protocol::erased::DynProtocol;
 use crate::server::listener_limits::ListenerLimits;
 use crate::server::options::Spread;
-use crate::workers::Shared;
+use crate::workers::concurrency_limit::Listeners;
 
 /// A socket that a network thread accepts from.
 pub(super) struct Acceptor {
@@ -388,13 +388,15 @@ fn connections_max_of(limits: &ListenerLimits, spread: Spread, threads: usize) -
 
 /// Has the jobs of each listener occupy no more workers than its own limit, or that of the server,
 /// allows. Every network thread of a listener says the same.
-pub(super) fn limit_workers(shared: &Shared, limits: &Limits, listeners: &[Listener]) {
+pub(super) fn limit_workers(
+    concurrency: &Listeners,
+    limits: &Limits,
+    listeners: &[Listener],
+) {
     let default = Some(limits.workers_per_listener).filter(|max| *max > 0);
     for listener in listeners {
         let max = listener.workers_max.or(default);
-        shared
-            .concurrency
-            .set_max(usize::from(listener.number), max);
+        concurrency.set_max(usize::from(listener.number), max);
     }
 }
 

@@ -23,7 +23,7 @@ impl<D: Driver> Network<D> {
             let wanted = change.listeners.get(usize::from(listener.number()));
             listener.take_limits(wanted, (common.limits(), threads));
         }
-        limit_workers(common.shared(), common.limits(), &self.listeners);
+        limit_workers(common.concurrency(), common.limits(), &self.listeners);
         common.dispatcher.update_weights();
         if common.server_state() >= ServerState::Draining {
             self.shorten_idle_timeouts();

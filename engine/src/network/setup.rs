@@ -22,7 +22,7 @@ use crate::protocol::turn::Turn;
 use crate::server::settings::Preamble;
 #[cfg(feature = "tls")]
 use crate::server::settings::TlsBegins;
-use crate::workers::{Dispatcher, Shared};
+use crate::workers::{Dispatcher, ThreadPlace};
 
 use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;
@@ -41,8 +41,7 @@ use super::user_data::CONNECTIONS_BOUND;
 
 /// What a network thread is built from.
 pub(crate) struct Setup {
-    pub(crate) thread: u16,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) place: ThreadPlace,
     pub(crate) limits: Limits,
     pub(crate) accept_mode: OperationMode,
     /// The sockets of each listener, and what it speaks.
@@ -97,7 +96,7 @@ fn turn_before(driver: &impl Driver) -> Turn {
 
 /// What the thread counts, which any thread may read from now on, and its side of dispatch.
 fn dispatcher_of(
-    (shared, thread): (&Arc<Shared>, u16),
+    place: &ThreadPlace,
     driver: &'static str,
     limits: &Limits,
     (listeners, datagrams): (&[Listener], &[DatagramSetup]),
@@ -106,15 +105,9 @@ fn dispatcher_of(
     let numbers = listeners.iter().map(Listener::number);
     let numbers = numbers.chain(numbers_of(datagrams));
     let counters = Arc::new(ThreadCounters::new(driver, numbers));
-    let published = shared.mailboxes[usize::from(thread)]
-        .counters
-        .set(Arc::clone(&counters));
-    debug_assert!(published.is_ok(), "a network thread starts once");
-    limit_workers(shared, limits, listeners);
-    limit_datagrams(shared, datagrams);
-    let own = Arc::clone(&counters);
-    let (shared, thread) = (Arc::clone(shared), usize::from(thread));
-    let dispatcher = Dispatcher::new(shared, own, thread, (limits.in_flight_max, places));
+    limit_workers(place.concurrency(), limits, listeners);
+    limit_datagrams(place.concurrency(), datagrams);
+    let dispatcher = place.begin(&counters, (limits.in_flight_max, places));
     (counters, dispatcher)
 }
 
@@ -201,32 +194,30 @@ impl<D: Driver> Network<D> {
         let connections_max = setup.limits.connections_max.min(CONNECTIONS_BOUND);
         let places = places_of(connections_max);
         let capacity = u32::try_from(places).unwrap_or(u32::MAX - 1);
-        let thread = usize::from(setup.thread);
-        let bounds = (&setup.limits, setup.shared.mailboxes.len());
+        let place = setup.place;
+        let thread = place.number();
+        let bounds = (&setup.limits, place.threads());
         let numbers = setup.numbers.into_iter().zip(setup.region_ids);
         let (acceptors, mut listeners) = listeners_of(setup.listeners, numbers, bounds);
         let names = listeners.iter().map(Listener::name);
         let names = names.chain(names_of(&setup.datagrams));
-        let lifecycle = &setup.shared.lifecycle;
-        lifecycle.name_listeners(setup.thread, names.collect());
-        let place = (&setup.shared, setup.thread);
+        place.name_listeners(names.collect());
         let all = (&listeners[..], &setup.datagrams[..]);
-        let (counters, dispatcher) = dispatcher_of(place, driver.kind(), &setup.limits, all);
+        let (counters, dispatcher) = dispatcher_of(&place, driver.kind(), &setup.limits, all);
         let regions = name_regions(&driver, thread, &mut listeners, setup.datagram_region);
         let datagrams = Datagrams::new(setup.datagrams, listeners.len(), setup.datagram_region);
         let region_count = regions.len();
-        let entered = setup.shared.regions.enter(thread, regions.into_iter());
+        let entered = place.enter_regions(regions);
         let access_log = setup.access_log.as_ref().map(AccessLog::new);
         let parts = Parts {
             turn: turn_before(&driver),
             dispatcher,
             admission: Admission::new(places, listeners.iter().map(Listener::bound)),
             counters,
-            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(&setup.shared.memory)),
+            wakes: Wakes::new(capacity, driver.waker(), Arc::clone(place.memory())),
             shortest_ns: shortest_of(&listeners),
         };
-        let server = (setup.thread, setup.shared);
-        let common = Common::new(server, setup.limits, access_log, parts);
+        let common = Common::new(place, setup.limits, access_log, parts);
         let mut thread = Thread::new(driver, common, (places, region_count));
         thread.begin_with_preambles(&mut listeners, setup.preambles, places);
         Network {

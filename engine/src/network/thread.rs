@@ -313,7 +313,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::memory::pools::Pools;
-    use crate::workers::{ListenerName, Shared};
+    use crate::workers::{ListenerName, Shared, ThreadPlace};
 
     /// A network thread that listens nowhere.
     fn network() -> (Network<Simulation>, World) {
@@ -334,8 +334,7 @@ mod tests {
         let shared = Shared::new(1, ListenerName::some(1), &limits, worker_pool, pools);
         let (simulation, world) = Simulation::new(1, &DriverConfig::default(), Faults::none());
         let setup = Setup {
-            thread: 0,
-            shared: Arc::new(shared),
+            place: ThreadPlace::new(0, Arc::new(shared)),
             limits,
             accept_mode: OperationMode::Single,
             listeners: Vec::new(),

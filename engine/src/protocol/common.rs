@@ -23,7 +23,8 @@ use crate::protocol::turn::Turn;
 use crate::server::changed_limits::LimitChange;
 use crate::server::lifecycle::ServerState;
 use crate::workers::prompt::Tries;
-use crate::workers::{Dispatcher, Shared};
+use crate::workers::concurrency_limit::Listeners;
+use crate::workers::{Dispatcher, Shared, ThreadPlace};
 
 /// See the module. The dispatcher and admission own what they have, and are asked by name; of the
 /// rest the protocols' side of the engine may touch the fields, and a network thread asks.
@@ -78,11 +79,12 @@ pub(crate) struct Entrance {
 impl Common {
     /// Of a thread, of its server.
     pub(crate) fn new(
-        (number, shared): (u16, Arc<Shared>),
+        place: ThreadPlace,
         limits: Limits,
         access_log: Option<AccessLog>,
         parts: Parts,
     ) -> Common {
+        let (number, shared) = place.into_parts();
         Common {
             number,
             turn: parts.turn,
@@ -173,6 +175,11 @@ impl Common {
     #[inline]
     pub(crate) fn pool(&self, index: u32) -> PoolHandle<'_> {
         self.pools().handle(self.number, index)
+    }
+
+    /// The workers that each listener may have.
+    pub(crate) fn concurrency(&self) -> &Listeners {
+        &self.shared.concurrency
     }
 
     /// The descriptors of the server.

@@ -37,7 +37,7 @@ use crate::server::signals::outlive_file_size_limit;
 use crate::server::sockets::{ListenAddress, Listening};
 use crate::server::threads::{self, Reporter, Reports};
 use crate::workers::scaler::Scaler;
-use crate::workers::{DEFAULT_NAME, ListenerName, Shared};
+use crate::workers::{DEFAULT_NAME, ListenerName, Shared, ThreadPlace};
 
 pub(crate) fn start(
     mut endpoints: Vec<Endpoint>,
@@ -405,8 +405,7 @@ impl NetworkThread {
         let mut network = Network::new(
             driver,
             Setup {
-                thread: self.thread,
-                shared: self.shared,
+                place: ThreadPlace::new(self.thread, self.shared),
                 limits: self.options.limits,
                 accept_mode: self.options.accept_mode,
                 listeners,
