@@ -95,8 +95,8 @@ pub(crate) struct Connection {
     /// As for receives.
     send_operation: u8,
     output: Output,
-    notifies_output_low: bool,
-    /// Output at which that, and a stall for output, is over: this power of two, or 0 for none.
+    /// Output that is low: at it a stall for output is over, and the call is due of which a mark
+    /// says that it is wanted. This power of two, or 0 for none.
     low_power: u8,
 
     clocks: Clocks,
@@ -141,7 +141,6 @@ impl Connection {
             writing: Writing::Idle,
             send_operation: 0,
             output: Output::default(),
-            notifies_output_low: false,
             low_power: OUTPUT_LOW_POWER,
             clocks: Clocks::new(now_ns),
             marks: Marks::default(),
@@ -339,7 +338,7 @@ impl Connection {
                 Closing::AfterOutput | Closing::Lingering => Some(Close::AfterOutput),
                 Closing::Abort => Some(Close::Reset),
             },
-            has_ended: self.end_is_told(),
+            has_ended: self.end_is_reported(),
             may_finish: self.may_finish(),
         }
     }
@@ -357,7 +356,7 @@ impl Connection {
     /// True while another protocol may take the connection over.
     pub(crate) fn may_be_handed_over(&self) -> bool {
         let is_single = self.jobs_out == 0 && !self.is_spliced();
-        is_single && self.may_take_input() && self.stream != Stream::EndTold
+        is_single && self.may_take_input() && self.stream != Stream::EndReported
     }
 
     /// Another protocol takes the connection over: what the one before it wished for the time after
@@ -368,7 +367,7 @@ impl Connection {
         self.closing = Closing::No;
         self.take_becoming();
         self.jobs_out = 0;
-        self.notifies_output_low = false;
+        self.marks.set(Marks::OUTPUT_LOW, false);
         self.low_power = OUTPUT_LOW_POWER;
         self.take_stall();
         self.stall_is_over();
@@ -381,7 +380,8 @@ impl Connection {
     /// True when a call of the protocol has left a wish beside output, or an earlier one waits.
     #[inline]
     pub(crate) fn has_wishes(&self) -> bool {
-        self.stalled().is_some() || self.notifies_output_low || self.closing != Closing::No
+        let awaits_low = self.marks.has(Marks::OUTPUT_LOW);
+        self.stalled().is_some() || awaits_low || self.closing != Closing::No
     }
 }
 

@@ -200,7 +200,7 @@ pub(crate) const WRITE_SPARED_MAX: u8 = 9;
 /// accept looks at to find one that rests.
 pub(crate) const PAYER_STEPS_MAX: usize = 64;
 
-/// Input longer than one part in this many of a common receive page is offered at the end of a
+/// Input longer than one part in this many of a common receive page is given at the end of a
 /// turn: 1 KiB of 16 KiB, the head of a browser's request or 25 of the shortest.
 pub(crate) const AT_ONCE_PART: usize = 16;
 
@@ -243,7 +243,7 @@ pub(crate) const PROMPT_PAUSE_MS_MAX: u64 = 3_600_000;
 /// Receive pages are scarce when fewer than one in this many are free; long input is bulk then.
 pub(crate) const SCARCE_PAGES_PART: u32 = 4;
 
-/// Pages that bulk connections may have received into and not been offered yet; the receives of
+/// Pages that bulk connections may have received into and not been given yet; the receives of
 /// as many are armed in a turn, and of one at least.
 pub(crate) const BULK_PER_TURN_MAX: usize = 16;
 
@@ -463,7 +463,7 @@ pub(crate) const LISTENER_PATIENCE_NS: u64 = 1_000_000_000;
 pub const LINGER_TIMES_MAX: u32 = 12;
 
 /// Bytes of a large page that are appended at a time to a remainder before it: enough for most
-/// heads, so that the rest of the page is offered where it lies.
+/// heads, so that the rest of the page is given where it lies.
 pub(crate) const APPEND_BYTES_MAX: usize = 4 * 1024;
 
 /// Bounds an operator may set. All durations are deadlines, none is a hint.

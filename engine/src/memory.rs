@@ -36,7 +36,7 @@
 //!
 //! | state   | what it means                       | ends with                                   |
 //! |---------|-------------------------------------|---------------------------------------------|
-//! | reads   | its input is offered                | any of the following                        |
+//! | reads   | its input is given                  | any of the following                        |
 //! | pauses  | a share is used up: its input waits | half of its own share, and some room below  |
 //! |         |                                     | the others; a refusal after `stall_timeout` |
 //! | waits   | no buffer was free                  | a buffer, oldest first; or the same refusal |

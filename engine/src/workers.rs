@@ -189,12 +189,16 @@ impl ThreadPlace {
 
     /// The regions of its driver are among those of the server for as long as it runs.
     pub(crate) fn enter_regions(&self, regions: Vec<(&'static str, Region)>) -> Entered {
-        self.shared.regions.enter(self.number(), regions.into_iter())
+        self.shared
+            .regions
+            .enter(self.number(), regions.into_iter())
     }
 
     /// Says what its listeners are called, by its own numbers.
     pub(crate) fn name_listeners(&self, names: Vec<&'static str>) {
-        self.shared.lifecycle.name_listeners(self.number, names.into());
+        self.shared
+            .lifecycle
+            .name_listeners(self.number, names.into());
     }
 
     /// Any thread may read what it counts from now on; its side of dispatch.

@@ -254,14 +254,14 @@ impl AddressLimit {
     }
 
     /// Whether addresses are to be known where so much is in use: a quarter of the bound.
-    pub(crate) fn is_weighed(&self, used: usize) -> bool {
+    pub(crate) fn counts_addresses(&self, used: usize) -> bool {
         used.saturating_mul(4) >= self.capacity
     }
 
     /// How much may be in use in all where an address wants `more` and `used` are in use: the
     /// bound, and the reserve for one that has little. `None`: it would have more than its share.
     pub(crate) fn bound_for(&self, cells: Cells, more: usize, used: usize) -> Option<usize> {
-        if !self.is_weighed(used) {
+        if !self.counts_addresses(used) {
             return Some(self.capacity);
         }
         let reserve = match self.has_little(cells, 0) {

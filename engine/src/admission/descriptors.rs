@@ -368,8 +368,10 @@ impl DescriptorBudget {
     }
 
     /// Whether addresses are to be known: a quarter of what files may hold is held.
-    pub(crate) fn is_weighed(&self) -> bool {
-        self.0.by_address.is_weighed(self.0.held.load(Relaxed))
+    pub(crate) fn counts_addresses(&self) -> bool {
+        self.0
+            .by_address
+            .counts_addresses(self.0.held.load(Relaxed))
     }
 
     /// How many held descriptors others have to give back.

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - The listener's protocol is called for no connection before its header is whole and right;
-//!   it is offered every byte behind the header, once, in order.
+//!   it is given every byte after the header, once, in order.
 //! - A header guards itself with the deadline of a head, from accept; the protocol's own begin
 //!   behind it.
 //!

@@ -8,7 +8,7 @@
 //! | is stalled, or is to become another                       | nothing                    |
 //! | waits for the end of the turn, and something has come     | nothing                    |
 //! | any other, where something may be given                   | what the inbox says        |
-//! | holds nothing, and the stream has ended, untold           | [`Next::End`]              |
+//! | holds nothing, and the stream has ended, not reported     | [`Next::End`]              |
 //!
 //! Invariant: a connection that ends, is stalled or is to become another gives its protocol
 //! nothing, but for the reply that waited.
@@ -100,12 +100,12 @@ impl Connection {
         }
     }
 
-    /// The end of the stream, when all before it was given. Who it is for is known only when the
+    /// The end of the stream, when all before it was given. Its receiver is known only when the
     /// connection is what it is to become.
     fn next_end(&mut self) -> Next {
-        let is_due = self.end_is_untold() && self.inbox.holds_nothing() && !self.is_becoming();
+        let is_due = self.end_is_due() && self.inbox.holds_nothing() && !self.is_becoming();
         if is_due && self.is_closing() {
-            self.end_told();
+            self.end_reported();
         }
         match is_due && !self.is_closing() && self.stalled().is_none() {
             true => Next::End,
@@ -266,6 +266,6 @@ mod tests {
         connection.end_came();
         connection.close(Closing::Lingering);
         assert_eq!(next(&mut connection, Reason::Turn), "nothing");
-        assert!(connection.end_is_told(), "it is noted");
+        assert!(connection.end_is_reported(), "it is noted");
     }
 }

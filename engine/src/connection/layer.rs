@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - Z1: a part is shorter than its record, and before all records in the hold.
-//! - Z2: nothing is sealed after the last words.
+//! - Z2: nothing is sealed after the closing alert.
 
 use std::sync::Arc;
 
@@ -72,7 +72,7 @@ impl Secured {
         }
     }
 
-    /// The last words of this side were sealed: nothing more is.
+    /// The closing alert of this side was sealed: nothing more is.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.end, End::Sealed)
     }
@@ -85,16 +85,16 @@ impl Secured {
         }
     }
 
-    /// The last words, if all that is to be sent before them is sealed; how long they are in the
+    /// The closing alert, if all that is to be sent before it is sealed; how long it is in the
     /// room, or 0.
-    pub(crate) fn put_last_words(&mut self, room: &mut [u8], all_is_sealed: bool) -> usize {
+    pub(crate) fn put_closing_alert(&mut self, room: &mut [u8], all_is_sealed: bool) -> usize {
         let alert = match self.end {
             End::Wanted if all_is_sealed => Alert::CLOSE_NOTIFY,
             End::Refused(alert) => alert,
             End::No | End::Wanted | End::Sealed => return 0,
         };
         self.end = End::Sealed;
-        self.records.last_words(alert, room).unwrap_or(0)
+        self.records.closing_alert(alert, room).unwrap_or(0)
     }
 
     /// Whether there is anything to send beside output.

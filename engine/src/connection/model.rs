@@ -53,7 +53,7 @@ struct Flags {
     receive_region_id: u16,
     has_received: bool,
     end_came: bool,
-    end_told: bool,
+    end_reported: bool,
     is_bulk: bool,
     starves: bool,
     awaits_turn: bool,
@@ -83,7 +83,7 @@ impl Flags {
             receive_region_id: 0,
             has_received: false,
             end_came: false,
-            end_told: false,
+            end_reported: false,
             is_bulk: false,
             starves: false,
             awaits_turn: false,
@@ -254,8 +254,8 @@ impl Both {
                 (flags.end_came, flags.has_received) = (true, true);
             }
             6 if flags.end_came => {
-                real.end_told();
-                flags.end_told = true;
+                real.end_reported();
+                flags.end_reported = true;
             }
             7 => {
                 flags.region_id = random.below(2) as u16;
@@ -418,7 +418,7 @@ impl Both {
             (real.has_wishes(), flags.has_wishes()),
             (real.has_received(), flags.has_received),
             (real.has_ended(), flags.end_came),
-            (real.end_is_untold(), flags.end_came && !flags.end_told),
+            (real.end_is_due(), flags.end_came && !flags.end_reported),
             (real.is_sending(), flags.sends),
             (real.is_sent(), flags.is_sent()),
             (real.is_at_last_send(), flags.is_at_last_send()),

@@ -79,7 +79,7 @@ impl Connection {
         begins
     }
 
-    /// Ends a stall, for now: input is to be offered again.
+    /// Ends a stall, for now: input is to be given again.
     pub(crate) fn take_stall(&mut self) -> Option<Stall> {
         let stall = self.stalled()?;
         self.reading = Reading::Open;
@@ -157,12 +157,12 @@ impl Connection {
 
     /// The end of the stream has come, and the protocol does not know.
     #[inline]
-    pub(crate) fn end_is_untold(&self) -> bool {
+    pub(crate) fn end_is_due(&self) -> bool {
         self.stream == Stream::Ended
     }
 
-    pub(crate) fn end_is_told(&self) -> bool {
-        self.stream == Stream::EndTold
+    pub(crate) fn end_is_reported(&self) -> bool {
+        self.stream == Stream::EndReported
     }
 
     /// The kernel has said that the stream has ended.
@@ -171,8 +171,8 @@ impl Connection {
     }
 
     /// The protocol knows that the stream has ended, or is not to be told any more.
-    pub(crate) fn end_told(&mut self) {
-        self.stream = Stream::EndTold;
+    pub(crate) fn end_reported(&mut self) {
+        self.stream = Stream::EndReported;
     }
 
     /// Bytes have arrived.
@@ -219,7 +219,7 @@ impl Connection {
     }
 
     /// What may come in a pipe now, where it would be received next: nothing is before it, and it
-    /// is offered as it comes.
+    /// is given as it comes.
     pub(crate) fn wants_piped(&self) -> Option<(u32, u32)> {
         let rare = self.rare.as_ref()?;
         let is_next = self.inbox.is_empty() && self.takes_input();

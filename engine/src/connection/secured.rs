@@ -59,7 +59,7 @@ impl Connection {
             let records = &mut secured.records;
             made.bytes += records.answer(&mut room[made.bytes..]).ok()?;
             while made.moved < bytes_max && output.has_waiting() {
-                // The last words have room after it, and what `make_ready` may put before it.
+                // The closing alert has room after it, and what `make_ready` may put before it.
                 let left = room
                     .len()
                     .saturating_sub(made.bytes + 2 * OVERHEAD_BYTES_MAX);
@@ -78,7 +78,7 @@ impl Connection {
                 made.moved += content_bytes;
             }
         }
-        made.bytes += secured.put_last_words(&mut room[made.bytes..], !output.has_waiting());
+        made.bytes += secured.put_closing_alert(&mut room[made.bytes..], !output.has_waiting());
         Some(made)
     }
 
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Whether the end of this side's stream has to be said before FIN: from now on it is.
-    pub(crate) fn owes_last_words(&mut self) -> bool {
+    pub(crate) fn owes_closing_alert(&mut self) -> bool {
         self.secured().is_some_and(|secured| {
             secured.end_output();
             !secured.has_ended()

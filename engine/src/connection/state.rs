@@ -76,8 +76,8 @@ pub(super) enum Stream {
     Live,
     /// The kernel has said that it ended; unconsumed input comes first.
     Ended,
-    /// The protocol has been told.
-    EndTold,
+    /// The protocol has been called for it.
+    EndReported,
 }
 
 /// The state of the one send.
@@ -133,9 +133,12 @@ pub(super) struct Marks(u8);
 impl Marks {
     /// A deadline has passed; it is counted once, however many follow while it closes.
     pub(super) const EXPIRED: u8 = 1;
-    /// Its protocol is told of the drain when the client's first words were offered.
+    /// Its protocol is told of the drain when the client's first bytes were given.
     pub(super) const LATE: u8 = 1 << 1;
+    /// Its protocol is called when output has run low.
+    pub(super) const OUTPUT_LOW: u8 = 1 << 2;
 
+    #[inline]
     pub(super) fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
     }

@@ -6,7 +6,7 @@ use crate::connection::output::Output;
 use crate::limits::OUTPUT_BYTES_LOW;
 
 use super::Connection;
-use super::state::{Closing, Writing};
+use super::state::{Closing, Marks, Writing};
 
 impl Connection {
     #[inline]
@@ -125,17 +125,17 @@ impl Connection {
     #[inline]
     pub(crate) fn notify_output_below(&mut self, bytes: usize) {
         debug_assert!(bytes == 0 || bytes.is_power_of_two(), "an exact mark");
-        self.notifies_output_low = true;
+        self.marks.set(Marks::OUTPUT_LOW, true);
         self.low_power = bytes.checked_ilog2().unwrap_or(0) as u8;
     }
 
     pub(crate) fn notifies_output_low(&self) -> bool {
-        self.notifies_output_low
+        self.marks.has(Marks::OUTPUT_LOW)
     }
 
     /// The protocol is called for output that has fallen to the mark.
     pub(crate) fn output_low_reported(&mut self) {
-        self.notifies_output_low = false;
+        self.marks.set(Marks::OUTPUT_LOW, false);
     }
 
     /// Output at which a writer that waits for that continues, in bytes.

@@ -9,9 +9,7 @@
 //!
 //! [`Arrivals`]: crate::admission::arrivals::Arrivals
 
-use flatpath_driver::{
-    Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket,
-};
+use flatpath_driver::{Completion, Driver, Errno, Operation, OperationMode, Outcome, Socket};
 use flatpath_structures::slots::Key;
 
 use crate::admission::accepting::{
@@ -207,8 +205,8 @@ impl<D: Driver> Network<D> {
         self.update_accepts();
         let (load, are_armed) = (self.load(), self.acceptors.are_armed());
         let common = &mut self.thread.common;
-        let is_weighed = common.descriptors().is_weighed();
-        common.admission.count_addresses(is_weighed);
+        let counts_addresses = common.descriptors().counts_addresses();
+        common.admission.count_addresses(counts_addresses);
         let beside_files = common.descriptors().places();
         common.admission.settle(load, beside_files, are_armed);
         let due_ns = self.accept_due_ns();

@@ -30,7 +30,7 @@ impl Bulk {
         self.page_bytes
     }
 
-    /// Input up to this length is offered when it arrives, in bytes.
+    /// Input up to this length is given when it arrives, in bytes.
     #[inline]
     pub(super) fn at_once_bytes_max(&self) -> usize {
         self.page_bytes / AT_ONCE_PART

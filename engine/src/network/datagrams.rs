@@ -367,7 +367,12 @@ impl Datagrams {
             false => Rank::AfterOthers,
         };
         let service = Arc::clone(&source.setup.service);
-        let job = DatagramJob::new((service, home), (index, envelope), datagram, (request, space));
+        let job = DatagramJob::new(
+            (service, home),
+            (index, envelope),
+            datagram,
+            (request, space),
+        );
         Ok(job.dispatched_by((cells, rank), reservation))
     }
 

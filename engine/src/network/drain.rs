@@ -3,7 +3,7 @@
 //! | a connection                          | its protocol is notified                             |
 //! |---------------------------------------|------------------------------------------------------|
 //! | was open when the drain began         | in one of the next turns, some in each               |
-//! | had just come then, or comes later    | when what its client sent first was offered, or when |
+//! | had just come then, or comes later    | when what its client sent first was given, or when   |
 //! |                                       | that has been silent for long ("late")               |
 //!
 //! Invariant: a connection is in one of the two lists at most, so it is notified once.
@@ -52,7 +52,7 @@ impl Drain {
         self.open.pop_front()
     }
 
-    /// A connection is notified when its client's first bytes were offered.
+    /// A connection is notified when its client's first bytes were given.
     pub(super) fn comes_late(&mut self, key: Key) {
         self.late.push(key);
     }

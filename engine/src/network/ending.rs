@@ -56,7 +56,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// A connection's protocol begins: if the server drains, it is notified when the client's first
-    /// bytes were offered.
+    /// bytes were given.
     pub(super) fn comes_late(&mut self) {
         let drains = self.thread.common.server_state() == ServerState::Draining;
         if drains && self.connection.comes_late() {
@@ -216,7 +216,7 @@ impl<D: Driver> Network<D> {
     }
 
     /// Notifies the protocols of connections that came just before the drain or during it: when
-    /// what the client sent first has been offered, so that it is served, or when the client has
+    /// what the client sent first has been given, so that it is served, or when the client has
     /// been silent for as long as one of an idle connection may be.
     pub(super) fn notify_late(&mut self) {
         let now_ns = self.thread.now_ns();

@@ -19,7 +19,7 @@ use crate::observe::access_log::AGAIN_NS;
 use crate::protocol;
 use crate::protocol::common::Common;
 use crate::protocol::discard::has_gathered;
-use crate::protocol::phase::Stall;
+use crate::protocol::phase::{EndedBy, Stall};
 use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
@@ -248,7 +248,8 @@ impl<D: Driver> Network<D> {
                     return;
                 }
                 event.report(protocol::Event::Woken);
-                if event.connection.stalled() == Some(Stall::Outside) {
+                let stalled = event.connection.stalled().map(Stall::ended_by);
+                if stalled == Some(EndedBy::Wake) {
                     event.resume();
                 }
             });

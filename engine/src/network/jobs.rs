@@ -8,7 +8,7 @@ use flatpath_structures::slots::Key;
 use crate::connection::Closing;
 use crate::limits::{BUFFER_CLASSES, INPUT_BYTES_MAX, RETRIES_MAX, RETRY_FAILURES_MAX};
 use crate::network::waits::{Wait, wait_for};
-use crate::protocol::phase::Stall;
+use crate::protocol::phase::{EndedBy, Room, Stall};
 use crate::workers::MemoryQueue;
 
 use super::thread::{Event, Network};
@@ -84,11 +84,11 @@ impl<D: Driver> Network<D> {
     /// there is room for, so that a turn costs the same however many wait.
     pub(super) fn retry_waiting(&mut self) {
         if !self.thread.waits.is_empty(Wait::Jobs) {
-            self.retry(Stall::Jobs, self.thread.common.dispatcher.room());
+            self.retry(Room::Jobs, self.thread.common.dispatcher.room());
         }
         if !self.thread.waits.is_empty(Wait::LongLived) {
             self.retry(
-                Stall::LongLived,
+                Room::LongLived,
                 self.thread.common.dispatcher.lasting_room(),
             );
         }
@@ -106,7 +106,7 @@ impl<D: Driver> Network<D> {
         if !self.thread.waits.is_empty(Wait::Memory) {
             let reserve_bytes = self.thread.common.pools().reserve_bytes();
             let room = self.memory_retries(reserve_bytes);
-            self.retry(Stall::Memory, room);
+            self.retry(Room::Memory, room);
         }
         if waits_without_worker {
             // Those above come first: what they wait for has a deadline.
@@ -147,8 +147,8 @@ impl<D: Driver> Network<D> {
         }
     }
 
-    fn retry(&mut self, stall: Stall, room: usize) {
-        let wait = wait_for(stall);
+    fn retry(&mut self, kind: Room, room: usize) {
+        let wait = wait_for(kind);
         let waiting = self.thread.waits.len(wait);
         let mut failures = 0;
         for _ in 0..waiting.min(room).min(RETRIES_MAX) {
@@ -159,7 +159,8 @@ impl<D: Driver> Network<D> {
                 failures += u32::from(!self.retry_spliced(key));
             } else {
                 self.on(key, |event| {
-                    if event.connection.stalled() == Some(stall) {
+                    let stalled = event.connection.stalled().map(Stall::ended_by);
+                    if stalled == Some(EndedBy::Room(kind)) {
                         failures += u32::from(!event.retry());
                     }
                 });

@@ -388,11 +388,7 @@ fn connections_max_of(limits: &ListenerLimits, spread: Spread, threads: usize) -
 
 /// Has the jobs of each listener occupy no more workers than its own limit, or that of the server,
 /// allows. Every network thread of a listener says the same.
-pub(super) fn limit_workers(
-    concurrency: &Listeners,
-    limits: &Limits,
-    listeners: &[Listener],
-) {
+pub(super) fn limit_workers(concurrency: &Listeners, limits: &Limits, listeners: &[Listener]) {
     let default = Some(limits.workers_per_listener).filter(|max| *max > 0);
     for listener in listeners {
         let max = listener.workers_max.or(default);

@@ -43,9 +43,7 @@ impl<D: Driver> Facts for Candidate<'_, D> {
                 let address = common.admission.address(index);
                 common.admission.exceeds_share(address, self.network.load())
             }
-            Need::Memory => {
-                common.held_bytes(index) > 0 && common.holds_above_average(cells)
-            }
+            Need::Memory => common.held_bytes(index) > 0 && common.holds_above_average(cells),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! | asked                      | verdict   | what is done                                        |
 //! |----------------------------|-----------|-----------------------------------------------------|
 //! | after an event             | `Verdict` | nothing; the input waits; the connection is refused |
-//! | in each turn, while paused | a bool    | its input is offered again                          |
+//! | in each turn, while paused | a bool    | its input is given again                            |
 //! | while pages are awaited    | `Rearm`   | a receive is armed; the driver awaits pages         |
 //! | in each turn with chores   | `Step`    | one flushes or ends; another thread is asked        |
 //! | once a millisecond         | places    | what is held there is counted                       |

@@ -11,7 +11,7 @@ use flatpath_driver::{Completion, Driver, Errno, Outcome, Piece};
 
 use crate::connection::{Chunk, Closing, Joined, Left, Next, Reason};
 use crate::limits::INPUT_BYTES_MAX;
-use crate::protocol::phase::Stall;
+use crate::protocol::phase::{EndedBy, Stall};
 use crate::protocol::{self, Received};
 
 use super::secure::Opened;
@@ -56,7 +56,7 @@ impl<D: Driver> Event<'_, D> {
             Outcome::Failed(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
             Outcome::Failed(errno) => {
                 log::debug!("receive failed: {errno}");
-                self.connection.end_told();
+                self.connection.end_reported();
                 self.connection.close(Closing::Abort);
             }
             // Of a connection that was spliced when it was armed: its peer is gone.
@@ -107,7 +107,7 @@ impl<D: Driver> Event<'_, D> {
             match self.connection.next_input(reason) {
                 Next::Nothing => return,
                 Next::Later => return self.await_turn(),
-                Next::End => return self.tell_end(),
+                Next::End => return self.report_end(),
                 Next::Drop => self.clear_inbox(),
                 Next::Chunk(chunk) => {
                     reason = reason.after(chunk.bytes(), at_once_bytes_max);
@@ -132,7 +132,8 @@ impl<D: Driver> Event<'_, D> {
         }
         let stall = self.connection.take_stall();
         // It may be a reply that wants room: the protocol is called all the same.
-        let for_room = stall.is_some_and(|it| it.is_for_room() || it == Stall::Outside);
+        let for_room =
+            stall.is_some_and(|it| matches!(it.ended_by(), EndedBy::Room(_) | EndedBy::Wake));
         self.read_inbox(Reason::Again { for_room });
     }
 
@@ -152,12 +153,11 @@ impl<D: Driver> Event<'_, D> {
     /// what was left of one.
     pub(super) fn read_in_turn(&mut self) {
         let connection = &*self.connection;
-        match connection.stalled() {
-            Some(Stall::Output) if !connection.output_is_low() => {}
-            Some(Stall::Output | Stall::Turn) => self.resume(),
-            Some(stall) if stall.is_for_job() => self.resume(),
+        match connection.stalled().map(Stall::ended_by) {
+            Some(EndedBy::Output) if !connection.output_is_low() => {}
+            Some(EndedBy::Output | EndedBy::Turn | EndedBy::Job) => self.resume(),
             // Another stall began meanwhile: its end gives the input.
-            Some(_) => {}
+            Some(EndedBy::Room(_) | EndedBy::Share | EndedBy::Wake) => {}
             None => self.read_inbox(Reason::Turn),
         }
     }
@@ -254,8 +254,8 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// Tells the protocol of the end of the stream, once: all input before it was given.
-    fn tell_end(&mut self) {
-        self.connection.end_told();
+    fn report_end(&mut self) {
+        self.connection.end_reported();
         if self.connection.is_cut_off() {
             return self.cut_off();
         }

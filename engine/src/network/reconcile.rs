@@ -10,7 +10,7 @@ use crate::connection::{Closing, NextReceive, Receive};
 use crate::network::waits::{Wait, wait_for};
 use crate::protocol;
 use crate::protocol::hand_over::{Becomes, HandOver};
-use crate::protocol::phase::{Phase, Stall};
+use crate::protocol::phase::{EndedBy, Phase, Stall};
 use crate::tls::Established;
 
 use super::thread::Event;
@@ -74,8 +74,8 @@ impl<D: Driver> Event<'_, D> {
         match self.connection.take_becoming() {
             Some(Becomes::Successors(wish)) => {
                 self.hand_over(wish);
-                // What is wished from now on is not carried out within this event: two protocols
-                // may go on handing over to each other.
+                // Wishes from now on are for the next event: two protocols may hand over to each
+                // other without end.
                 self.wait(Wait::Again);
             }
             Some(Becomes::StartsTls) => {
@@ -143,7 +143,7 @@ impl<D: Driver> Event<'_, D> {
     }
 
     /// The protocol has agreed with its client to begin TLS. Input that is there already was sent
-    /// in the clear, by anybody on the way: it must not count as the client's
+    /// in the clear, by any machine on the way: it must not count as the client's
     /// (CVE-2011-0411), and it is no handshake either, which waits for the protocol's reply.
     fn begin_handshake(&mut self) {
         if self.connection.is_closing() {
@@ -237,14 +237,14 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Waits for what the input waits for, or offers it again if that is over. True: it was.
+    /// Waits for what the input waits for, or gives it again if that is over. True: it was.
     fn try_stalled(&mut self, stall: Stall) -> bool {
-        match stall {
-            Stall::Jobs | Stall::LongLived | Stall::Memory => {
-                self.wait(wait_for(stall));
+        match stall.ended_by() {
+            EndedBy::Room(room) => {
+                self.wait(wait_for(room));
                 false
             }
-            Stall::Share => {
+            EndedBy::Share => {
                 let resumes = self.may_resume();
                 if resumes {
                     self.resume();
@@ -253,12 +253,12 @@ impl<D: Driver> Event<'_, D> {
                 }
                 resumes
             }
-            Stall::Output if self.connection.output_is_low() => self.resume_in_turn(),
-            Stall::Turn => {
+            EndedBy::Output if self.connection.output_is_low() => self.resume_in_turn(),
+            EndedBy::Turn => {
                 self.await_turn();
                 false
             }
-            Stall::Output | Stall::Pipeline | Stall::Body | Stall::Step | Stall::Outside => false,
+            EndedBy::Output | EndedBy::Job | EndedBy::Wake => false,
         }
     }
 

@@ -59,7 +59,7 @@ impl<D: Driver> Event<'_, D> {
         let connection = &mut *self.connection;
         connection.stall_is_over();
         if connection.has_ended() {
-            connection.end_told();
+            connection.end_reported();
         }
         self.report(protocol::Event::Abandoned);
     }

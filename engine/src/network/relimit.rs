@@ -24,7 +24,7 @@ impl<D: Driver> Network<D> {
             listener.take_limits(wanted, (common.limits(), threads));
         }
         limit_workers(common.concurrency(), common.limits(), &self.listeners);
-        common.dispatcher.update_weights();
+        common.dispatcher.update_shares();
         if common.server_state() >= ServerState::Draining {
             self.shorten_idle_timeouts();
         }
@@ -36,7 +36,9 @@ impl<D: Driver> Network<D> {
 
     /// Kept connections of a server that drains have less time.
     pub(super) fn shorten_idle_timeouts(&mut self) {
-        self.listeners.iter_mut().for_each(Listener::shorten_idle_timeout);
+        self.listeners
+            .iter_mut()
+            .for_each(Listener::shorten_idle_timeout);
     }
 
     /// Looks at the next of the connections that were open when the limits changed.

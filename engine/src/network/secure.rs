@@ -13,7 +13,7 @@
 //! no buffer, [`SEAL_BYTES_MIN`] go without, so that output always moves.
 //!
 //! The end: close_notify goes with the last record, and FIN with both. A stream that ends without
-//! one was cut off by somebody, so its connection is aborted: but for one that ends between two
+//! one was cut off on its way, so its connection is aborted: but for one that ends between two
 //! requests, where nothing could be cut off. Clients end so, curl after HTTP/2 among them.
 
 use bytes::Bytes;

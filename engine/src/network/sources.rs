@@ -81,10 +81,13 @@ impl Sources {
 
     /// When the first of them is tried again.
     pub(super) fn due_ns(&self) -> Option<u64> {
-        let untils = self.table.iter().filter_map(|(_, source)| match source.state {
-            State::Refused(until_ns) => Some(until_ns),
-            State::Armed | State::Cancelling => None,
-        });
+        let untils = self
+            .table
+            .iter()
+            .filter_map(|(_, source)| match source.state {
+                State::Refused(until_ns) => Some(until_ns),
+                State::Armed | State::Cancelling => None,
+            });
         untils.min()
     }
 

@@ -201,9 +201,9 @@ impl<D: Driver> Network<D> {
             }
         }
         if let Some(mut event) = self.event(key)
-            && event.connection.end_is_untold()
+            && event.connection.end_is_due()
         {
-            event.connection.end_told();
+            event.connection.end_reported();
             if event.connection.is_cut_off() {
                 event.cut_off();
                 return self.on(key, |_| {});
@@ -265,7 +265,7 @@ impl<D: Driver> Network<D> {
         };
         match event.open_records(piece, from) {
             _ if event.connection.is_refused() => {
-                // Before its last words are sealed, which leave nothing to tell this end from one
+                // Before its alert is sealed, which leaves nothing to tell this end from one
                 // that closes.
                 self.unsplice(key, Closing::Abort);
                 self.on(key, |_| {});
@@ -518,7 +518,7 @@ impl<D: Driver> Network<D> {
             // Unspliced meanwhile it is being closed; and if its protocol wrote something since,
             // the FIN follows the last byte of that.
             let is_due = connection.is_spliced() && connection.may_finish();
-            if is_due && connection.owes_last_words() {
+            if is_due && connection.owes_closing_alert() {
                 // They are sent by the event, and FIN is due when they are.
                 self.on(key, |_| {});
             } else if is_due && connection.finish() {

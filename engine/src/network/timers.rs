@@ -231,7 +231,11 @@ mod tests {
         timers.begin_chores(20);
         timers.set(Chore::Room, Some(60));
         timers.end_chores();
-        assert_eq!(timers.timeout_ns(|| 20), Some(30), "the step has not asked again");
+        assert_eq!(
+            timers.timeout_ns(|| 20),
+            Some(30),
+            "the step has not asked again"
+        );
         timers.begin_chores(60);
         timers.end_chores();
         assert_eq!(timers.timeout_ns(|| 60), None);

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use flatpath_structures::slots::Key;
 
-use crate::protocol::phase::Stall;
+use crate::protocol::phase::Room;
 
 /// What a connection can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,11 +132,11 @@ impl Waits {
     }
 }
 
-/// The queue for a stall that ends when the server has room again.
-pub(crate) fn wait_for(stall: Stall) -> Wait {
-    match stall {
-        Stall::Jobs => Wait::Jobs,
-        Stall::LongLived => Wait::LongLived,
-        _ => Wait::Memory,
+/// The queue for room of this kind.
+pub(crate) fn wait_for(room: Room) -> Wait {
+    match room {
+        Room::Jobs => Wait::Jobs,
+        Room::LongLived => Wait::LongLived,
+        Room::Memory => Wait::Memory,
     }
 }

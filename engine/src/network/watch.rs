@@ -149,7 +149,9 @@ impl<D: Driver> Network<D> {
         } else {
             log::warn!("watching an eventfd: {errno}");
             self.sources.refuse(key, now_ns + RETRY_NS);
-            self.thread.timers.set(Chore::Watches, self.sources.due_ns());
+            self.thread
+                .timers
+                .set(Chore::Watches, self.sources.due_ns());
         }
     }
 
@@ -168,7 +170,9 @@ impl<D: Driver> Network<D> {
         for key in self.sources.take_due(now_ns) {
             self.arm_watch(key);
         }
-        self.thread.timers.set(Chore::Watches, self.sources.due_ns());
+        self.thread
+            .timers
+            .set(Chore::Watches, self.sources.due_ns());
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::observe::metrics::{Histogram, Metric};
+use crate::protocol::phase::Stall;
 
 /// Classes of requests that a listener may count; see
 /// [`ListenerOptions::request_classes`](crate::ListenerOptions::request_classes).
@@ -372,6 +373,25 @@ pub const DURATION_BUCKETS: usize = 26;
 
 /// The bound of the first bucket is a power of two of nanoseconds, this one.
 const FIRST_BOUND_BITS: u32 = 10;
+
+impl Counters {
+    /// The input of a connection has stalled.
+    pub(crate) fn stalled(&self, stall: Stall) {
+        let count = match stall {
+            // Neither is a shortage.
+            Stall::Turn | Stall::Step => return,
+            Stall::Output => &self.output_stalls,
+            Stall::Pipeline => &self.pipeline_stalls,
+            Stall::Body => &self.body_stalls,
+            Stall::Jobs => &self.jobs_stalls,
+            Stall::LongLived => &self.lasting_stalls,
+            Stall::Memory => &self.memory_stalls,
+            Stall::Share => &self.share_stalls,
+            Stall::Outside => &self.outside_stalls,
+        };
+        count.add(1);
+    }
+}
 
 /// What one network thread counts, and what its listeners do.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use crate::protocol::phase::Stall;
 use crate::protocol::turn::Turn;
 use crate::server::changed_limits::LimitChange;
 use crate::server::lifecycle::ServerState;
-use crate::workers::prompt::Tries;
 use crate::workers::concurrency_limit::Listeners;
+use crate::workers::prompt::Tries;
 use crate::workers::{Dispatcher, Shared, ThreadPlace};
 
 /// See the module. The dispatcher and admission own what they have, and are asked by name; of the
@@ -289,20 +289,7 @@ impl Common {
         if !connection.stall(stall, self.turn.now_ns) {
             return;
         }
-        let counters = self.counters(connection.listener());
-        let count = match stall {
-            // Neither is a shortage.
-            Stall::Turn | Stall::Step => return,
-            Stall::Output => &counters.output_stalls,
-            Stall::Pipeline => &counters.pipeline_stalls,
-            Stall::Body => &counters.body_stalls,
-            Stall::Jobs => &counters.jobs_stalls,
-            Stall::LongLived => &counters.lasting_stalls,
-            Stall::Memory => &counters.memory_stalls,
-            Stall::Share => &counters.share_stalls,
-            Stall::Outside => &counters.outside_stalls,
-        };
-        count.add(1);
+        self.counters(connection.listener()).stalled(stall);
     }
 
     /// Bytes of buffers that are out for the connection at a place. One load.

@@ -259,7 +259,7 @@ impl<'a, P: Protocol> Context<'a, P> {
         connection.job_went_out();
         envelope.cells = connection.holding.cells;
         envelope.rank = rank;
-        envelope.extras = match common.dispatcher.weighs_jobs() {
+        envelope.extras = match common.dispatcher.counts_jobs_by_address() {
             true => Extras::COUNTED,
             false => Extras::NONE,
         };

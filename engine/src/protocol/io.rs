@@ -144,7 +144,7 @@ impl Io<'_> {
     pub(crate) fn learn_address_if_counted(&mut self) {
         let memory_counts = self.common.shared.memory.pools.counts_addresses();
         let files_count = self.common.admission.counts_addresses();
-        if files_count || memory_counts || self.common.dispatcher.weighs_jobs() {
+        if files_count || memory_counts || self.common.dispatcher.counts_jobs_by_address() {
             self.learn_address();
         }
     }
@@ -263,8 +263,7 @@ impl Io<'_> {
     /// # Errors
     /// [`NoRoom`] when the memory budget is used up; nothing was queued.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
-        let pool = self
-            .common.pool(self.key.index);
+        let pool = self.common.pool(self.key.index);
         self.connection.output_mut().write(pool, bytes)
     }
 
@@ -285,8 +284,7 @@ impl Io<'_> {
     /// The buffer that output goes to next, with room for at least `bytes` more; append to it.
     /// `None` when the memory budget is used up or `bytes` is more than the largest buffer.
     pub fn reserve(&mut self, bytes: usize) -> Option<&mut Buffer> {
-        let pool = self
-            .common.pool(self.key.index);
+        let pool = self.common.pool(self.key.index);
         self.connection.output_mut().reserve(pool, bytes)
     }
 
@@ -297,8 +295,7 @@ impl Io<'_> {
     /// # Errors
     /// [`NoRoom`] when it had to be copied and the budget is used up; nothing was queued.
     pub fn write_shared(&mut self, bytes: Bytes) -> Result<(), NoRoom> {
-        let pool = self
-            .common.pool(self.key.index);
+        let pool = self.common.pool(self.key.index);
         self.connection.output_mut().write_shared(pool, bytes)
     }
 

@@ -76,20 +76,62 @@ pub enum Stall {
     Outside,
 }
 
+/// What ends a stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// Output that has fallen to the low-water mark.
+    Output,
+    /// A job of the connection that is back.
+    Job,
+    /// Room in the server, which is refused when that takes too long.
+    Room(Room),
+    /// Less of the memory than its share.
+    Share,
+    /// The end of a turn.
+    Turn,
+    /// A wake from outside the engine.
+    Wake,
+}
+
+/// Room in the server, of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Jobs,
+    LongLived,
+    Memory,
+}
+
 impl Stall {
+    /// What ends it: all that the engine does about a stall follows from this.
+    #[inline]
+    pub(crate) fn ended_by(self) -> EndedBy {
+        match self {
+            Stall::Output => EndedBy::Output,
+            Stall::Pipeline | Stall::Body | Stall::Step => EndedBy::Job,
+            Stall::Jobs => EndedBy::Room(Room::Jobs),
+            Stall::LongLived => EndedBy::Room(Room::LongLived),
+            Stall::Memory => EndedBy::Room(Room::Memory),
+            Stall::Share => EndedBy::Share,
+            Stall::Turn => EndedBy::Turn,
+            Stall::Outside => EndedBy::Wake,
+        }
+    }
+
     /// Whether it ends when the server has room again, and is refused when that takes too long.
+    #[inline]
     pub(crate) fn is_for_room(self) -> bool {
-        matches!(self, Stall::Jobs | Stall::LongLived | Stall::Memory)
+        matches!(self.ended_by(), EndedBy::Room(_))
     }
 
     /// Whether it ends when a job of the connection is back.
     #[inline]
     pub(crate) fn is_for_job(self) -> bool {
-        matches!(self, Stall::Pipeline | Stall::Body | Stall::Step)
+        self.ended_by() == EndedBy::Job
     }
 
     /// Whether it may last for `stall_timeout` only.
+    #[inline]
     pub(crate) fn is_timed(self) -> bool {
-        self.is_for_room() || self == Stall::Share
+        matches!(self.ended_by(), EndedBy::Room(_) | EndedBy::Share)
     }
 }

@@ -67,7 +67,7 @@ impl Records {
         match *self {}
     }
 
-    pub(crate) fn last_words(&mut self, _alert: Alert, _room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn closing_alert(&mut self, _alert: Alert, _room: &mut [u8]) -> Option<usize> {
         match *self {}
     }
 }

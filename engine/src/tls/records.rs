@@ -23,7 +23,7 @@
 //! - TR2: after an error nothing is opened, and nothing but an alert is sealed.
 //!
 //! Cost: of opening, the decryption, and for the second and further records of a call a move of
-//! their plaintext; of sealing, see `sealing.rs`; of thawing, about a microsecond for each
+//! their plaintext; of sealing, see `sealing.rs`; of making ciphers anew, about a microsecond for each
 //! direction.
 
 use std::fmt;
@@ -386,7 +386,7 @@ impl Records {
 
     /// The record that ends this side's stream, as it should be: close_notify, or the reason; how
     /// long it is in the room. `None` if it cannot be made any more.
-    pub(crate) fn last_words(&mut self, Alert(alert): Alert, room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn closing_alert(&mut self, Alert(alert): Alert, room: &mut [u8]) -> Option<usize> {
         let level = match alert {
             AlertDescription::CloseNotify => WARNING,
             _ => FATAL,

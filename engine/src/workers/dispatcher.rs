@@ -91,12 +91,12 @@ impl Dispatcher {
             is_overdrawn: false,
             queued: 0,
         };
-        dispatcher.update_weights();
+        dispatcher.update_shares();
         dispatcher
     }
 
     /// Looks how many workers each listener may have: at first, and when that has changed.
-    pub(crate) fn update_weights(&mut self) {
+    pub(crate) fn update_shares(&mut self) {
         let Shared {
             concurrency,
             workers_max,
@@ -277,7 +277,7 @@ impl Dispatcher {
 
     /// Whether so many jobs wait or run that it counts for which address.
     #[inline]
-    pub(crate) fn weighs_jobs(&self) -> bool {
+    pub(crate) fn counts_jobs_by_address(&self) -> bool {
         self.pending >= self.weights.weighed
     }
 

@@ -31,7 +31,7 @@ const LIMITS: [(&str, usize); 3] = [
     ("imports through a root", 0),
     (
         "fields within the reach of a function of the network threads",
-        192,
+        34,
     ),
 ];
 

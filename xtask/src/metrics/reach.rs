@@ -80,7 +80,10 @@ impl Reached {
     pub(super) fn parts(&self) -> String {
         let mut of = self.of.clone();
         of.sort_by_key(|(_, fields)| std::cmp::Reverse(*fields));
-        let parts: Vec<String> = of.iter().map(|(name, fields)| format!("{name} {fields}")).collect();
+        let parts: Vec<String> = of
+            .iter()
+            .map(|(name, fields)| format!("{name} {fields}"))
+            .collect();
         parts.join(", ")
     }
 }
@@ -272,9 +275,9 @@ impl Collector<'_> {
 impl<'ast> Visit<'ast> for Collector<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let is_ours = match &item.tree {
-            syn::UseTree::Path(path) => {
-                ["crate", "self", "super"].iter().any(|ours| path.ident == ours)
-            }
+            syn::UseTree::Path(path) => ["crate", "self", "super"]
+                .iter()
+                .any(|ours| path.ident == ours),
             _ => false,
         };
         let before = match is_ours {
@@ -367,7 +370,8 @@ mod tests {
     fn private_fields_of_another_folder_are_out_of_reach() {
         let part = "pub(crate) struct Part { a: Vec<u8>, b: Inner } struct Inner { c: Vec<u8> }
             impl Part { fn all(&self) {} }";
-        let whole = "struct Whole { part: Box<Part>, d: Vec<u8> } impl Whole { fn turn(&mut self) {} }";
+        let whole =
+            "struct Whole { part: Box<Part>, d: Vec<u8> } impl Whole { fn turn(&mut self) {} }";
         assert_eq!(
             largest(&[("memory", part), ("network", whole)]),
             [
@@ -382,7 +386,8 @@ mod tests {
 
     #[test]
     fn visibility_counts_modules() {
-        let part = "pub struct Part { pub(super) a: String, pub(in crate::x) b: u8, pub(self) c: u8 }";
+        let part =
+            "pub struct Part { pub(super) a: String, pub(in crate::x) b: u8, pub(self) c: u8 }";
         let near = "fn near(part: &mut Part) {}";
         let far = "fn far(part: Option<&Part>) {}";
         assert_eq!(

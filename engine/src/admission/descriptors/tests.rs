@@ -125,7 +125,7 @@ fn what_was_taken_before_an_address_was_known_is_counted_when_it_is() {
     let budget = DescriptorBudget::new(192, 192, (1, 4));
     // A crowd of one turn.
     let all = budget.hold_for(1, 72).expect("room");
-    assert!(budget.is_weighed() && budget.has_loose());
+    assert!(budget.counts_addresses() && budget.has_loose());
     budget.name(2, cells(2));
     let other = budget.hold_for(2, 2).expect("of the reserve");
     assert!(!budget.pays(cells(1)), "nobody knows what it holds");

@@ -202,8 +202,8 @@ fn keys_are_changed_before_they_are_used_up() {
                 Err(alert) => {
                     assert!(!ours.is_13() && word == b"two");
                     assert_eq!(alert, Alert::CLOSE_NOTIFY);
-                    // There is room for the last words.
-                    assert!(ours.last_words(alert, &mut room()).is_some());
+                    // There is room for the closing alert.
+                    assert!(ours.closing_alert(alert, &mut room()).is_some());
                 }
             }
         }
@@ -212,7 +212,7 @@ fn keys_are_changed_before_they_are_used_up() {
         }
         ours.sealing.sequence = limit;
         assert_eq!(
-            ours.last_words(Alert::CLOSE_NOTIFY, &mut room()),
+            ours.closing_alert(Alert::CLOSE_NOTIFY, &mut room()),
             None,
             "no nonce is left"
         );
@@ -345,7 +345,7 @@ fn behind_the_end_nothing_is_opened() {
         let [mut ours, mut theirs] = pair(suite);
         let mut sealed = seal(&mut theirs, &[b"word"]).expect("sealed");
         let (mut words, alert) = (room(), Alert::CLOSE_NOTIFY);
-        let bytes = theirs.last_words(alert, &mut words).expect("sealed");
+        let bytes = theirs.closing_alert(alert, &mut words).expect("sealed");
         sealed.extend_from_slice(&words[..bytes]);
         sealed.extend(seal(&mut theirs, &[b"more"]).expect("sealed"));
         assert!(!ours.peer_has_closed());
