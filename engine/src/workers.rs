@@ -33,6 +33,7 @@ mod in_flight;
 mod job_queue;
 mod reservation;
 mod snapshot;
+mod thread_place;
 mod withdrawn;
 
 use std::any::Any;
@@ -41,7 +42,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use flatpath_driver::{Region, monotonic_coarse_ns};
+use flatpath_driver::monotonic_coarse_ns;
 use flatpath_structures::lock::{Guard, Lock};
 use flatpath_structures::panics::{contain, drop_contained};
 use flatpath_structures::pool::PoolHandle;
@@ -55,7 +56,7 @@ use crate::limits::Limits;
 use crate::memory::account::ServerMemory;
 use crate::memory::pools::Pools;
 use crate::network::mailbox::Mailbox;
-use crate::observe::regions::{Entered, Regions};
+use crate::observe::regions::Regions;
 use crate::observe::statistics::{Count, ThreadCounters};
 use crate::protocol::connection_handle::ConnectionId;
 use crate::protocol::discard::{Bin, has_gathered};
@@ -72,6 +73,7 @@ pub(crate) use dispatcher::{Dispatcher, MemoryQueue};
 use job_queue::JobQueue;
 pub(crate) use job_queue::{Rank, Ranked};
 pub(crate) use reservation::Reservation;
+pub(crate) use thread_place::ThreadPlace;
 pub(crate) use withdrawn::Extras;
 use withdrawn::{Lying, Withdrawn};
 
@@ -148,71 +150,6 @@ impl ListenerName {
             parts: Vec::new(),
         };
         vec![name; count]
-    }
-}
-
-/// The place of a network thread in its server: what it is built with.
-#[derive(Clone)]
-pub(crate) struct ThreadPlace {
-    number: u16,
-    shared: Arc<Shared>,
-}
-
-impl ThreadPlace {
-    /// Of the thread with this number, from 0.
-    pub(crate) fn new(number: u16, shared: Arc<Shared>) -> ThreadPlace {
-        ThreadPlace { number, shared }
-    }
-
-    /// Its number, and what all threads have in common.
-    pub(crate) fn into_parts(self) -> (u16, Arc<Shared>) {
-        (self.number, self.shared)
-    }
-
-    /// How many network threads the server has.
-    pub(crate) fn threads(&self) -> usize {
-        self.shared.mailboxes.len()
-    }
-
-    pub(crate) fn number(&self) -> usize {
-        usize::from(self.number)
-    }
-
-    pub(crate) fn memory(&self) -> &Arc<ServerMemory> {
-        &self.shared.memory
-    }
-
-    /// The workers that each listener may have.
-    pub(crate) fn concurrency(&self) -> &Listeners {
-        &self.shared.concurrency
-    }
-
-    /// The regions of its driver are among those of the server for as long as it runs.
-    pub(crate) fn enter_regions(&self, regions: Vec<(&'static str, Region)>) -> Entered {
-        self.shared
-            .regions
-            .enter(self.number(), regions.into_iter())
-    }
-
-    /// Says what its listeners are called, by its own numbers.
-    pub(crate) fn name_listeners(&self, names: Vec<&'static str>) {
-        self.shared
-            .lifecycle
-            .name_listeners(self.number, names.into());
-    }
-
-    /// Any thread may read what it counts from now on; its side of dispatch.
-    pub(crate) fn begin(
-        &self,
-        counters: &Arc<ThreadCounters>,
-        (in_flight_max, places): (usize, usize),
-    ) -> Dispatcher {
-        let published = self.shared.mailboxes[self.number()]
-            .counters
-            .set(Arc::clone(counters));
-        debug_assert!(published.is_ok(), "a network thread starts once");
-        let (shared, own) = (Arc::clone(&self.shared), Arc::clone(counters));
-        Dispatcher::new(shared, own, self.number(), (in_flight_max, places))
     }
 }
 

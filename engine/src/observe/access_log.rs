@@ -35,6 +35,7 @@ use crate::protocol::tls_terms::TlsTerms;
 use crate::protocol::turn::Turn;
 
 use lines::Begin;
+pub(crate) use lines::Logged;
 
 /// When lines that were not taken are offered again, in nanoseconds.
 pub(crate) const AGAIN_NS: u64 = 10_000_000;
@@ -132,30 +133,6 @@ pub(crate) struct LogTo {
 impl fmt::Debug for LogTo {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("LogTo").field(&self.format).finish()
-    }
-}
-
-/// What the log needs to know of a connection that has a line of its own.
-#[derive(Debug)]
-pub(crate) struct Logged {
-    peer: LoggedPeer,
-    since_ns: u64,
-    received_bytes: u64,
-}
-
-impl Logged {
-    /// It begins now.
-    pub(crate) fn begin(peer: LoggedPeer, now_ns: u64) -> Logged {
-        Logged {
-            peer,
-            since_ns: now_ns,
-            received_bytes: 0,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn received(&mut self, bytes: usize) {
-        self.received_bytes += bytes as u64;
     }
 }
 
@@ -367,12 +344,8 @@ impl AccessLog {
         sent_bytes: u64,
     ) {
         let format = self.format;
-        let line = ConnectionLine {
-            duration: Duration::from_nanos(turn.now_ns.saturating_sub(logged.since_ns)),
-            received_bytes: logged.received_bytes,
-            sent_bytes,
-        };
-        if let Some((lines, begin)) = self.begin(turn, listener, &logged.peer, 0) {
+        let line = logged.line(turn, sent_bytes);
+        if let Some((lines, begin)) = self.begin(turn, listener, logged.peer(), 0) {
             lines::connection(lines, format, begin, &line);
         }
     }

@@ -23,8 +23,8 @@
 //! - TR2: after an error nothing is opened, and nothing but an alert is sealed.
 //!
 //! Cost: of opening, the decryption, and for the second and further records of a call a move of
-//! their plaintext; of sealing, see `sealing.rs`; of making ciphers anew, about a microsecond for each
-//! direction.
+//! their plaintext; of sealing, see `sealing.rs`; of making ciphers anew, about a microsecond for
+//! each direction.
 
 use std::fmt;
 use std::ops::Range;

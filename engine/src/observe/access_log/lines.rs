@@ -4,9 +4,11 @@
 //! copied as it is where nothing is to be escaped, as nearly always.
 
 use std::io::Write;
+use std::time::Duration;
 
-use super::{ConnectionLine, LogFormat, RequestLine};
+use super::{ConnectionLine, LogFormat, LoggedPeer, RequestLine};
 use crate::protocol::tls_terms::TlsTerms;
+use crate::protocol::turn::Turn;
 
 /// Bytes of a line beside those of its texts, generously.
 const LINE_BYTES: usize = 256;
@@ -24,6 +26,43 @@ pub(super) struct Begin<'a> {
     /// What has named the peer.
     pub(super) proxy: Option<&'a [u8]>,
     pub(super) tls: Option<&'a TlsTerms>,
+}
+
+/// What the log needs to know of a connection that has a line of its own.
+#[derive(Debug)]
+pub(crate) struct Logged {
+    peer: LoggedPeer,
+    since_ns: u64,
+    received_bytes: u64,
+}
+
+impl Logged {
+    /// It begins now.
+    pub(crate) fn begin(peer: LoggedPeer, now_ns: u64) -> Logged {
+        Logged {
+            peer,
+            since_ns: now_ns,
+            received_bytes: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn received(&mut self, bytes: usize) {
+        self.received_bytes += bytes as u64;
+    }
+
+    pub(super) fn peer(&self) -> &LoggedPeer {
+        &self.peer
+    }
+
+    /// Its line, of a connection that ends now.
+    pub(super) fn line(&self, turn: Turn, sent_bytes: u64) -> ConnectionLine {
+        ConnectionLine {
+            duration: Duration::from_nanos(turn.now_ns.saturating_sub(self.since_ns)),
+            received_bytes: self.received_bytes,
+            sent_bytes,
+        }
+    }
 }
 
 pub(super) fn request(
@@ -200,7 +239,7 @@ fn json_end(out: &mut Vec<u8>, begin: Begin<'_>) {
 }
 
 /// To the microsecond.
-fn seconds(out: &mut Vec<u8>, duration: std::time::Duration) {
+fn seconds(out: &mut Vec<u8>, duration: Duration) {
     out.extend_from_slice(b",\"seconds\":");
     number(out, duration.as_secs());
     let (mut digits, mut left) = (*b".000000", duration.subsec_micros());
