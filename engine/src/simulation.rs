@@ -31,7 +31,8 @@ use crate::server::listener_limits::ListenerLimits;
 use crate::server::running::Handle;
 use crate::server::settings::{Preamble, TlsBegins};
 use crate::subnet::Subnet;
-use crate::workers::{ListenerName, Shared, ThreadPlace};
+use crate::workers::thread_place::ThreadPlace;
+use crate::workers::{ListenerName, Shared};
 
 /// What a simulated server is made of.
 ///

@@ -28,12 +28,12 @@ pub(crate) mod mark;
 pub mod prompt;
 pub(crate) mod scaler;
 pub(crate) mod scope;
+pub(crate) mod thread_place;
 mod dispatcher;
 mod in_flight;
 mod job_queue;
 mod reservation;
 mod snapshot;
-mod thread_place;
 mod withdrawn;
 
 use std::any::Any;
@@ -73,7 +73,6 @@ pub(crate) use dispatcher::{Dispatcher, MemoryQueue};
 use job_queue::JobQueue;
 pub(crate) use job_queue::{Rank, Ranked};
 pub(crate) use reservation::Reservation;
-pub(crate) use thread_place::ThreadPlace;
 pub(crate) use withdrawn::Extras;
 use withdrawn::{Lying, Withdrawn};
 

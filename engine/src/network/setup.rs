@@ -22,7 +22,8 @@ use crate::protocol::turn::Turn;
 use crate::server::settings::Preamble;
 #[cfg(feature = "tls")]
 use crate::server::settings::TlsBegins;
-use crate::workers::{Dispatcher, ThreadPlace};
+use crate::workers::Dispatcher;
+use crate::workers::thread_place::ThreadPlace;
 
 use super::bulk::Bulk;
 use super::cipher_cache::CipherCache;

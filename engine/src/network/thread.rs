@@ -313,7 +313,8 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::memory::pools::Pools;
-    use crate::workers::{ListenerName, Shared, ThreadPlace};
+    use crate::workers::thread_place::ThreadPlace;
+    use crate::workers::{ListenerName, Shared};
 
     /// A network thread that listens nowhere.
     fn network() -> (Network<Simulation>, World) {

@@ -24,7 +24,8 @@ use crate::server::changed_limits::LimitChange;
 use crate::server::lifecycle::ServerState;
 use crate::workers::concurrency_limit::Listeners;
 use crate::workers::prompt::Tries;
-use crate::workers::{Dispatcher, Shared, ThreadPlace};
+use crate::workers::thread_place::ThreadPlace;
+use crate::workers::{Dispatcher, Shared};
 
 /// See the module. The dispatcher and admission own what they have, and are asked by name; of the
 /// rest the protocols' side of the engine may touch the fields, and a network thread asks.

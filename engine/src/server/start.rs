@@ -37,7 +37,8 @@ use crate::server::signals::outlive_file_size_limit;
 use crate::server::sockets::{ListenAddress, Listening};
 use crate::server::threads::{self, Reporter, Reports};
 use crate::workers::scaler::Scaler;
-use crate::workers::{DEFAULT_NAME, ListenerName, Shared, ThreadPlace};
+use crate::workers::thread_place::ThreadPlace;
+use crate::workers::{DEFAULT_NAME, ListenerName, Shared};
 
 pub(crate) fn start(
     mut endpoints: Vec<Endpoint>,
