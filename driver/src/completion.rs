@@ -43,6 +43,8 @@ impl Completion {
 pub enum Outcome {
     /// Accept: a connection, the caller's to use and close, whatever `more` says.
     Accepted(Socket),
+    /// Connect: the socket carries a connection from now on.
+    Connected,
     /// Receive: bytes, to be recycled whatever `more` says.
     Received(Piece),
     /// recv_into: the buffer, with what was there after what it held; unchanged if nothing was.

@@ -58,7 +58,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In reading order: [`driver`](Driver) is the contract, `socket` and `completion` its types,
+//! In reading order: [`driver`](Driver) is the contract, `socket`, `remote` and `completion` its types,
 //! `datagram` sockets without connections,
 //! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
 //! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
@@ -86,6 +86,7 @@
 
 mod driver;
 mod socket;
+mod remote;
 mod completion;
 mod datagram;
 mod segment;
@@ -131,6 +132,7 @@ pub use lent::Lent;
 pub use pipe::{PipeLeave, Piped, Pipes};
 pub use refusal::{Cause, Refusal};
 pub use region::{BUFFERS_MAX, Backing, Filling, Region, RegionConfig, SmallReceives};
+pub use remote::Remote;
 pub use segment::{SEGMENTS_MAX, Segment, SendList, Shared};
 pub use select::{DriverChoice, Selection, select};
 pub use socket::{Listener, Predecessor, Socket};

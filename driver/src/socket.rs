@@ -38,6 +38,12 @@ impl Socket {
         Socket(Handle::Simulated(number))
     }
 
+    /// None yet: a place for one that is to be made. No driver may be given it.
+    #[doc(hidden)]
+    pub fn unopened() -> Socket {
+        Socket(Handle::Simulated(u32::MAX))
+    }
+
     /// The descriptor, for the driver that it is of.
     pub(crate) fn raw(self) -> RawFd {
         self.descriptor()

@@ -8,6 +8,8 @@ use crate::socket::{Socket, end_writing, reset_at_close};
 impl Epoll {
     pub(super) fn start_close(&mut self, socket: Socket) {
         let descriptor = socket.raw();
+        let connects = || self.connecting.contains_key(&descriptor);
+        debug_assert!(!connects(), "C3: {socket:?} is closed during a connect");
         let entry = self.open_entry(socket);
         assert!(
             entry.receive.is_none(),
@@ -46,6 +48,7 @@ impl Epoll {
             Operation::Accept(listener) => self.cancel_accept(listener, user_data),
             Operation::PollEventfd(event) => self.cancel_poll(event, user_data),
             Operation::ReceiveDatagrams(from) => self.cancel_datagrams(from, user_data),
+            Operation::Connect(socket) => self.cancel_connect(socket, user_data),
             Operation::Receive(socket) => {
                 let entry = self.entry_of(socket.raw());
                 if entry

@@ -1,7 +1,7 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Needs Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`,
+//! operation has a file: `accept`, `connect`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`,
 //! `close` (with abort, shutdown_write and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
@@ -20,6 +20,7 @@
 mod table;
 
 mod accept;
+mod connect;
 mod receive;
 mod recv_into;
 mod datagrams;
@@ -27,7 +28,7 @@ mod send;
 mod poll_eventfd;
 mod close;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::{OwnedFd, RawFd};
@@ -52,6 +53,7 @@ use crate::lent::Lent;
 use crate::operations::Operations;
 use crate::pipe::{Piped, Pipes};
 use crate::region::{BUFFERS_MAX, Region};
+use crate::remote::Remote;
 use crate::segment::SendList;
 use crate::socket::{Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
@@ -66,6 +68,8 @@ const LISTENER: u64 = 1 << 62;
 const POLL_EVENTFD: u64 = 1 << 61;
 /// Marks the data of the events of a socket of datagrams; the rest is its index.
 const DATAGRAMS: u64 = 1 << 60;
+/// Marks the data of the events of a socket whose peer is awaited; the rest is its descriptor.
+const CONNECT: u64 = 1 << 59;
 /// The data of the waker's events.
 const WAKE: u64 = 1 << 63;
 
@@ -73,6 +77,7 @@ const WAKE: u64 = 1 << 63;
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Accept(usize),
+    Connect(RawFd),
     Socket(RawFd),
     PollEventfd(usize),
     Datagrams(usize),
@@ -84,6 +89,8 @@ pub struct Epoll {
     events: Vec<epoll::Event>,
     entries: Vec<Entry>,
     listeners: Operations<Accepting>,
+    /// The user_data of each socket whose peer is awaited: see `connect`.
+    connecting: BTreeMap<RawFd, u64>,
     /// Of sends that have ended, for the next ones.
     #[expect(
         clippy::vec_box,
@@ -138,6 +145,7 @@ impl Epoll {
             events: Vec::with_capacity(EVENTS_MAX),
             entries: Vec::new(),
             listeners: Operations::default(),
+            connecting: BTreeMap::new(),
             spare_sends: Vec::new(),
             polls: Operations::default(),
             datagrams: Operations::default(),
@@ -171,6 +179,7 @@ impl Epoll {
                     self.list(descriptor);
                 }
                 Some(Work::Accept(index)) => self.run_accept(index, completions),
+                Some(Work::Connect(socket)) => self.run_connect(socket, completions),
                 Some(Work::PollEventfd(index)) => self.run_poll(index, completions),
                 Some(Work::Datagrams(index)) => self.run_datagrams(index, completions),
                 None => return,
@@ -203,7 +212,7 @@ impl Epoll {
     }
 
     fn note(&mut self, data: u64, flags: EventFlags) {
-        if data & (WAKE | LISTENER | POLL_EVENTFD | DATAGRAMS) != 0 {
+        if data & (WAKE | LISTENER | POLL_EVENTFD | DATAGRAMS | CONNECT) != 0 {
             return self.note_other(data);
         }
         let broken = EventFlags::HUP | EventFlags::ERR;
@@ -222,6 +231,8 @@ impl Epoll {
             self.poll_ready((data & !POLL_EVENTFD) as usize);
         } else if data & DATAGRAMS != 0 {
             self.datagrams_ready((data & !DATAGRAMS) as usize);
+        } else if data & CONNECT != 0 {
+            self.connect_ready((data & !CONNECT) as RawFd);
         }
     }
 }
@@ -263,6 +274,14 @@ impl Driver for Epoll {
         self.counters.system_calls += 1;
         let socket = listener.accept_waiting(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         Some(self.open(socket))
+    }
+
+    fn socket(&mut self, remote: &Remote) -> Result<Socket, Errno> {
+        self.make_socket(remote)
+    }
+
+    fn connect(&mut self, socket: Socket, remote: &Remote, user_data: u64) {
+        self.start_connect(socket, remote, user_data);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Gives a connection its socket.
-    fn enter(&mut self, connection: u32) -> u32 {
+    pub(super) fn enter(&mut self, connection: u32) -> u32 {
         let socket = self.sockets_made;
         self.sockets_made += 1;
         self.sockets.insert(socket, connection);

@@ -37,6 +37,7 @@ impl Simulation {
         let mut world = self.network.world();
         let meant = |kind: &Kind| match (&operation, kind) {
             (Operation::Accept(from), Kind::Accept { listener }) => from.number() == *listener,
+            (Operation::Connect(of), Kind::Connect { socket }) => of.number() == *socket,
             (Operation::Receive(of), Kind::Receive { socket, .. }) => of.number() == *socket,
             (Operation::PollEventfd(of), Kind::PollEventfd { event }) => Arc::ptr_eq(of, event),
             (Operation::ReceiveDatagrams(of), Kind::ReceiveDatagrams { socket, .. }) => {

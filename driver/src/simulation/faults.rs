@@ -43,16 +43,20 @@ pub enum Fault {
     NotAtHand,
     /// A file that is sent cannot be read (EIO).
     FileError,
+    /// The peer of a connect refuses (ECONNREFUSED).
+    ConnectRefused,
+    /// The kernel gives a connect up (ETIMEDOUT).
+    ConnectTimeOut,
 }
 
 use Fault::{
-    Aborted, CancelRace, Duplicate, EarlyEnd, FileError, Late, NoBuffer, NoDescriptor, NoFile,
-    NotAtHand, Overflow, ReceiveReset, ReceiveTimeOut, SendPipe, SendReset, ShortReceive,
-    ShortSend,
+    Aborted, CancelRace, ConnectRefused, ConnectTimeOut, Duplicate, EarlyEnd, FileError, Late,
+    NoBuffer, NoDescriptor, NoFile, NotAtHand, Overflow, ReceiveReset, ReceiveTimeOut, SendPipe,
+    SendReset, ShortReceive, ShortSend,
 };
 
 /// Every fault in the order of the enum, with how often a frequent one strikes, in thousandths.
-const FREQUENT: [(Fault, u16); 17] = [
+const FREQUENT: [(Fault, u16); 19] = [
     (ShortReceive, 500),
     (ShortSend, 500),
     (ReceiveReset, 20),
@@ -70,11 +74,13 @@ const FREQUENT: [(Fault, u16); 17] = [
     (CancelRace, 500),
     (NotAtHand, 300),
     (FileError, 20),
+    (ConnectRefused, 50),
+    (ConnectTimeOut, 50),
 ];
 
 /// Those that a client notices: something is reset, lost or timed out, or an accept lacks a
 /// descriptor, for which a server may close another connection.
-const LOSSES: [Fault; 8] = [
+const LOSSES: [Fault; 10] = [
     ReceiveReset,
     ReceiveTimeOut,
     SendPipe,
@@ -83,10 +89,12 @@ const LOSSES: [Fault; 8] = [
     NoDescriptor,
     NoFile,
     FileError,
+    ConnectRefused,
+    ConnectTimeOut,
 ];
 
-/// Those that only a file can have which is sent.
-const OF_FILES: [Fault; 2] = [NotAtHand, FileError];
+/// Those that only a file can have which is sent, or a connection that is opened.
+const OF_SOME: [Fault; 4] = [NotAtHand, FileError, ConnectRefused, ConnectTimeOut];
 
 /// How often each fault strikes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,11 +180,11 @@ impl Injected {
         }
     }
 
-    /// Faults that never struck, but for those that only a file can have: a test that sends none
-    /// cannot see them.
+    /// Faults that never struck, but for those that only a file or a connection that is opened can
+    /// have: a test without them cannot see these.
     pub fn missing(&self) -> Vec<Fault> {
         let faults = FREQUENT.iter().map(|(fault, _)| *fault);
-        let faults = faults.filter(|fault| !OF_FILES.contains(fault));
+        let faults = faults.filter(|fault| !OF_SOME.contains(fault));
         faults.filter(|fault| self.count(*fault) == 0).collect()
     }
 }

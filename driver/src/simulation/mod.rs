@@ -9,7 +9,7 @@
 //! Files: `network` is what a test holds, `world` the state, `stream` one direction of a
 //! connection, `inbox` a socket without, `faults` the mix, `operations` the bookkeeping, `progress`
 //! the kernel at work (with the polls of eventfds), and each other operation has a file: `accept`,
-//! `receive` (with recv_into), `datagrams`, `send`, `close` (with abort, shutdown_write, cancel).
+//! `connect` (and the servers that connections are opened to), `receive` (with recv_into), `datagrams`, `send`, `close` (with abort, shutdown_write, cancel).
 //!
 //! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
 //! or by one step, whichever is first, so that clients driven by a test get their turn.
@@ -25,6 +25,7 @@ mod inbox;
 mod operations;
 mod progress;
 mod accept;
+mod connect;
 mod receive;
 mod datagrams;
 mod send;
@@ -36,6 +37,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub use self::connect::{Answer, Upstream};
 pub use self::faults::{Fault, Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
 use self::operations::{Kind, Patience};
@@ -55,6 +57,7 @@ use crate::file_range::FileRange;
 use crate::lent::Lent;
 use crate::pipe::{Piped, Pipes};
 use crate::region::Region;
+use crate::remote::Remote;
 use crate::segment::SendList;
 use crate::socket::{Listener, Socket};
 use crate::statistics::DriverStatistics;
@@ -116,7 +119,11 @@ impl Simulation {
             world.broken_promise(&format!("C1: {user_data:#x} is above USER_DATA_MAX"));
         }
         if let Some(socket) = kind.socket() {
-            world.connection_of(socket, kind.name());
+            let connection = world.connection_of(socket, kind.name());
+            let is_open = connection.opening.is_none();
+            if !is_open && !matches!(kind, Kind::Connect { .. }) {
+                world.broken_promise(&format!("C9: {kind:?} before its connect"));
+            }
         }
         let operations = &world.operations;
         if operations.has(|running| running.user_data == user_data) {
@@ -188,6 +195,7 @@ fn duplicate_of(completion: &Completion) -> Completion {
         | Outcome::ReceivedInto(_)
         | Outcome::Datagram(_) => Outcome::Failed(Errno::CANCELED),
         Outcome::Signalled(_) => unreachable!("only with `more`"),
+        Outcome::Connected => Outcome::Connected,
         Outcome::EndOfStream => Outcome::EndOfStream,
         Outcome::Sent { bytes, closed } => Outcome::Sent { bytes, closed },
         Outcome::Failed(errno) => Outcome::Failed(errno),
@@ -231,6 +239,14 @@ impl Driver for Simulation {
 
     fn accept_waiting(&mut self, listener: &Listener) -> Option<Socket> {
         self.accept_now(listener)
+    }
+
+    fn socket(&mut self, remote: &Remote) -> Result<Socket, Errno> {
+        self.make_socket(remote)
+    }
+
+    fn connect(&mut self, socket: Socket, remote: &Remote, user_data: u64) {
+        self.start_connect(socket, remote, user_data);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

@@ -152,7 +152,10 @@ impl Network {
     }
 }
 
-/// A simulated client. Dropping it closes both directions.
+/// A simulated client, or the server that a connection was opened to ([`Upstream`]): what its
+/// methods call the server is the side that is tested. Dropping it closes both directions.
+///
+/// [`Upstream`]: super::Upstream
 pub struct Client {
     network: Network,
     number: u32,
@@ -164,6 +167,11 @@ flatpath_structures::opaque_debug! {
 }
 
 impl Client {
+    /// The far end of a connection.
+    pub(super) fn of(network: Network, number: u32) -> Client {
+        Client { network, number }
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Connection, u64, u64) -> T) -> T {
         let mut world = self.network.world();
         let (arrival_ns, now_ns) = (world.arrival_ns(), world.now_ns);

@@ -32,6 +32,9 @@ pub(super) enum Kind {
     Accept {
         listener: u32,
     },
+    Connect {
+        socket: u32,
+    },
     Receive {
         socket: u32,
         into: Received,
@@ -54,6 +57,7 @@ impl Kind {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Kind::Accept { .. } => "accept",
+            Kind::Connect { .. } => "connect",
             Kind::Receive { .. } => "receive",
             Kind::Send { .. } => "send",
             Kind::PollEventfd { .. } => "poll",
@@ -64,7 +68,9 @@ impl Kind {
     /// The socket it is on.
     pub(super) fn socket(&self) -> Option<u32> {
         match self {
-            Kind::Receive { socket, .. } | Kind::Send { socket, .. } => Some(*socket),
+            Kind::Connect { socket } | Kind::Receive { socket, .. } | Kind::Send { socket, .. } => {
+                Some(*socket)
+            }
             Kind::Accept { .. } | Kind::PollEventfd { .. } | Kind::ReceiveDatagrams { .. } => None,
         }
     }
@@ -80,7 +86,8 @@ impl Kind {
                 Kind::ReceiveDatagrams { socket, .. },
                 Kind::ReceiveDatagrams { socket: other, .. },
             ) => socket.number() == other.number(),
-            (Kind::Receive { .. }, Kind::Receive { .. })
+            (Kind::Connect { .. }, Kind::Connect { .. })
+            | (Kind::Receive { .. }, Kind::Receive { .. })
             | (Kind::Send { .. }, Kind::Send { .. }) => self.socket() == other.socket(),
             _ => false,
         }

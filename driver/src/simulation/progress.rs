@@ -42,6 +42,7 @@ impl World {
             }
             let progressed = match running.kind {
                 Kind::Accept { listener } => self.progress_accept(number, listener),
+                Kind::Connect { socket } => self.progress_connect(number, socket),
                 Kind::Receive { socket, ref into } => {
                     let region_id = match into {
                         Received::Region(region_id) => Some(*region_id),

@@ -82,6 +82,7 @@ impl World {
                 (list.bytes(), is_file)
             }
             Kind::Accept { .. }
+            | Kind::Connect { .. }
             | Kind::Receive { .. }
             | Kind::PollEventfd { .. }
             | Kind::ReceiveDatagrams { .. } => {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use super::connect::{Opening, Server};
 use super::faults::{Fault, Faults, Injected};
 use super::inbox::Inbox;
 use super::operations::Operations;
@@ -24,8 +25,10 @@ pub enum ClientState {
 
 #[derive(Debug, Default)]
 pub(super) struct Connection {
-    /// Where the client says that it comes from.
+    /// Where the client says that it comes from, or where the connection is opened to.
     pub(super) peer: Option<SocketAddr>,
+    /// It is being opened by the driver's side.
+    pub(super) opening: Option<Opening>,
     pub(super) to_server: Stream,
     pub(super) to_client: Stream,
     /// When a reset by the client arrives.
@@ -43,6 +46,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// When the peer answers the connect that is under way.
+    fn answered_ns(&self) -> Option<u64> {
+        self.opening.as_ref()?.answered_ns
+    }
+
     /// Whether it was reset, by the client or here.
     pub(super) fn is_broken(&self, now_ns: u64) -> bool {
         self.broken || self.reset_ns.is_some_and(|reset_ns| reset_ns <= now_ns)
@@ -74,6 +82,8 @@ pub(super) struct World {
     /// Watches of eventfds that fail next.
     pub(super) watches_refused: u32,
     pub(super) listeners: Vec<Backlog>,
+    /// Servers that connections are opened to.
+    pub(super) servers: Vec<Server>,
     /// Sockets of datagrams.
     pub(super) inboxes: Vec<Inbox>,
     /// Datagrams that are lost, and that come twice, out of a thousand.
@@ -103,6 +113,7 @@ impl World {
             sockets_max: usize::MAX,
             watches_refused: 0,
             listeners: Vec::new(),
+            servers: Vec::new(),
             inboxes: Vec::new(),
             datagrams_lost: 0,
             datagrams_twice: 0,
@@ -162,6 +173,7 @@ impl World {
             [
                 connection.to_server.next_ns(now_ns),
                 connection.reset_ns.filter(|at| *at > now_ns),
+                connection.answered_ns().filter(|at| *at > now_ns),
             ]
         });
         let backlogs = self.listeners.iter().flat_map(|backlog| {

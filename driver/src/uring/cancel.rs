@@ -2,7 +2,7 @@
 //!
 //! The cancelled operation completes by itself, with ECANCELED or with what it had come to. The
 //! kernel does not find an operation that it is about to try again, because what it waited for was
-//! there at once (`IO_APOLL_READY`). A receive has something to say then, or it is over. A send may
+//! there at once (`IO_APOLL_READY`). A receive or a connect has something to say then. A send may
 //! fill the socket once more and wait, with nothing to say for as long as the peer reads nothing.
 //! So the cancel of a send is repeated until the send is over.
 
@@ -19,6 +19,12 @@ impl Uring {
                 None => Origin::Accept { user_data },
             },
             Operation::Receive(_) => Origin::Receive { user_data },
+            Operation::Connect(socket) => {
+                let Some(index) = self.meant_connect(socket, user_data) else {
+                    return;
+                };
+                Origin::Connect { index }
+            }
             Operation::PollEventfd(event) => {
                 let Some(index) = self.cancel_poll(event, user_data) else {
                     return;

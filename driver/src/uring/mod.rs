@@ -3,13 +3,13 @@
 //! Files: `setup` makes the ring, `ring` submits and reaps, `buffers` is the memory received into
 //! (`entries` and `sharing` are parts of it), `entry` builds what is submitted, `table` holds what
 //! operations need until they end, `origin` says whose completion it is, and each operation has
-//! a file: `accept` (and `accept_shared`), `receive`, `recv_into`, `datagrams`, `send`,
+//! a file: `accept` (and `accept_shared`), `connect`, `receive`, `recv_into`, `datagrams`, `send`,
 //! `poll_eventfd`, `close` (with abort and shutdown_write), `cancel`, `wake`. `teardown` is the
 //! drop.
 //!
 //! Invariants
-//! - U1: `outstanding` counts accepts, receives (of datagrams as well), recv_intos, sends and
-//!   watches without a final completion. Nothing the kernel may touch is freed while it is above
+//! - U1: `outstanding` counts accepts, connects, receives (of datagrams as well), recv_intos, sends
+//!   and watches without a final completion. Nothing the kernel may touch is freed while it is above
 //!   zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
@@ -28,6 +28,7 @@ pub(crate) mod entry;
 mod table;
 mod accept;
 mod accept_shared;
+mod connect;
 mod receive;
 mod recv_into;
 mod datagrams;
@@ -55,7 +56,7 @@ use self::origin::{Origin, Own};
 use self::receive::ReceiveBound;
 use self::ring::{Block, Ring};
 use self::sockets::SocketTable;
-use self::table::{PollTable, RecvIntoTable, SendTable, SharedAcceptTable};
+use self::table::{ConnectTable, PollTable, RecvIntoTable, SendTable, SharedAcceptTable};
 use crate::clock::Clock;
 use crate::completion::{Completion, Piece};
 use crate::config::DriverConfig;
@@ -68,6 +69,7 @@ use crate::probe::sharing::receives_share_pages;
 use crate::probe::sockets::{pausing_receive, silent_send};
 use crate::refusal::Refusal;
 use crate::region::{Region, SmallReceives};
+use crate::remote::Remote;
 use crate::segment::SendList;
 use crate::socket::{Handle, Listener, Mode, Socket, set_mode};
 use crate::statistics::DriverStatistics;
@@ -89,6 +91,7 @@ pub struct Uring {
     receive_bound: ReceiveBound,
     polls: PollTable,
     shared_accepts: SharedAcceptTable,
+    connects: ConnectTable,
     sockets: SocketTable,
     waker: Waker,
     clock: Clock,
@@ -160,6 +163,7 @@ impl Uring {
             receive_bound: ReceiveBound::best(),
             polls: PollTable::default(),
             shared_accepts: SharedAcceptTable::default(),
+            connects: ConnectTable::default(),
             sockets: SocketTable::default(),
             waker,
             clock: Clock::new(),
@@ -242,6 +246,7 @@ impl Uring {
                 self.shared_accept_fired(index, entry.result(), completions);
             }
             Origin::CancelSend { index } => self.cancel_send_again(index),
+            Origin::Connect { index } => self.connected(index, entry.result(), completions),
             Origin::Own(own) => self.own(own, entry),
         }
     }
@@ -343,6 +348,14 @@ impl Driver for Uring {
         self.counters.system_calls += 1;
         let socket = listener.accept_waiting(SocketFlags::CLOEXEC)?;
         self.adopt(socket).ok()
+    }
+
+    fn socket(&mut self, remote: &Remote) -> Result<Socket, Errno> {
+        self.make_socket(remote)
+    }
+
+    fn connect(&mut self, socket: Socket, remote: &Remote, user_data: u64) {
+        self.start_connect(socket, remote, user_data);
     }
 
     fn receive(&mut self, socket: Socket, user_data: u64, mode: OperationMode, region_id: u16) {

@@ -3,7 +3,7 @@
 //! The two bits above the caller's user_data say which kind of operation completes. Accepts and
 //! receives carry the caller's user_data itself; sends, recv_intos and watches carry the index of
 //! their entry in a table, and a bit that says in which; what the driver does for itself carries
-//! its kind, and a poll for an accept or the cancel of a send its index above those kinds.
+//! its kind, and a poll for an accept, the cancel of a send or a connect its index above those kinds.
 
 use crate::driver::USER_DATA_MAX;
 
@@ -21,6 +21,8 @@ const OWN: u64 = 3 << KIND_SHIFT;
 const SHARED_ACCEPTS: u64 = 1 << 32;
 /// The first one that is the index of a send that is to be cancelled.
 const CANCELLED_SENDS: u64 = 1 << 33;
+/// The first one that is the index of a connect: where it costs sends nothing.
+const CONNECTS: u64 = 1 << 34;
 
 /// Operations of the driver itself. The caller never hears of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,9 @@ pub(super) enum Origin {
     CancelSend {
         index: u32,
     },
+    Connect {
+        index: u32,
+    },
     Own(Own),
 }
 
@@ -76,6 +81,7 @@ impl Origin {
             Origin::Datagrams { index } => u64::from(index) | DATAGRAMS | SEND,
             Origin::SharedAccept { index } => (SHARED_ACCEPTS + u64::from(index)) | OWN,
             Origin::CancelSend { index } => (CANCELLED_SENDS + u64::from(index)) | OWN,
+            Origin::Connect { index } => (CONNECTS + u64::from(index)) | OWN,
             Origin::Own(own) => own as u64 | OWN,
         }
     }
@@ -101,6 +107,9 @@ impl Origin {
             _ => match user_data {
                 0 => Origin::Own(Own::Wake),
                 1 => Origin::Own(Own::Cancel),
+                CONNECTS.. => Origin::Connect {
+                    index: user_data as u32,
+                },
                 CANCELLED_SENDS.. => Origin::CancelSend {
                     index: user_data as u32,
                 },
@@ -131,6 +140,7 @@ mod tests {
             origins.push(Origin::Datagrams { index });
             origins.push(Origin::SharedAccept { index });
             origins.push(Origin::CancelSend { index });
+            origins.push(Origin::Connect { index });
         }
         for own in [Own::Wake, Own::Cancel, Own::Close] {
             origins.push(Origin::Own(own));

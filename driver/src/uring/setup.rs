@@ -100,10 +100,11 @@ pub(crate) fn set_up_as(
 
 /// The operations that the driver submits, and an operation without effect with which `probe` tries
 /// rings.
-const OPERATIONS: [u8; 9] = [
+const OPERATIONS: [u8; 10] = [
     opcode::Accept::CODE,
     opcode::AsyncCancel::CODE,
     opcode::Close::CODE,
+    opcode::Connect::CODE,
     opcode::Nop::CODE,
     opcode::PollAdd::CODE,
     opcode::Recv::CODE,

@@ -1,4 +1,4 @@
-//! Which sockets are open, and which send each of them carries.
+//! Which sockets are open, and which send each of them carries, or which connect.
 //!
 //! Indexed by descriptor, a small number, as the kernel gives out the lowest free one. Four bytes
 //! per number ever used.
@@ -19,6 +19,9 @@ use crate::socket::Socket;
 
 const CLOSED: u32 = u32::MAX;
 const IDLE: u32 = u32::MAX - 1;
+/// The first state of a socket that is being connected; the rest is the index of its connect. Those
+/// below are indices of sends.
+const CONNECTS: u32 = 1 << 31;
 
 #[derive(Default)]
 pub(super) struct SocketTable {
@@ -47,7 +50,10 @@ impl SocketTable {
     pub(super) fn close(&mut self, socket: Socket) {
         let state = self.state(socket);
         assert_ne!(*state, CLOSED, "C4: {socket:?} is closed already");
-        assert_eq!(*state, IDLE, "C3: {socket:?} is closed during a send");
+        assert_eq!(
+            *state, IDLE,
+            "C3: {socket:?} is closed during a send or a connect"
+        );
         *state = CLOSED;
         self.open -= 1;
     }
@@ -61,13 +67,27 @@ impl SocketTable {
 
     pub(super) fn end_send(&mut self, socket: Socket) {
         let state = self.state(socket);
-        debug_assert!(*state < IDLE, "no send was outstanding on {socket:?}");
+        debug_assert!(*state < CONNECTS, "no send was outstanding on {socket:?}");
         *state = IDLE;
+    }
+
+    pub(super) fn start_connect(&mut self, socket: Socket, index: u32) {
+        self.start_send(socket, CONNECTS + index);
+    }
+
+    pub(super) fn end_connect(&mut self, socket: Socket) {
+        *self.state(socket) = IDLE;
+    }
+
+    /// The connect outstanding on a socket.
+    pub(super) fn connecting(&mut self, socket: Socket) -> Option<u32> {
+        let state = *self.state(socket);
+        (CONNECTS..IDLE).contains(&state).then(|| state - CONNECTS)
     }
 
     /// The send outstanding on a socket.
     pub(super) fn sending(&mut self, socket: Socket) -> Option<u32> {
-        Some(*self.state(socket)).filter(|index| *index < IDLE)
+        Some(*self.state(socket)).filter(|index| *index < CONNECTS)
     }
 
     /// Whether the number is one of an open socket.
@@ -114,6 +134,29 @@ mod tests {
         assert_eq!(table.sending(socket(3)), Some(12));
         table.end_send(socket(3));
         assert_eq!(table.sending(socket(3)), None);
+    }
+
+    #[test]
+    fn a_connect_is_found_by_its_socket_and_is_no_send() {
+        let mut table = SocketTable::default();
+        table.open(socket(3));
+        assert_eq!(table.connecting(socket(3)), None);
+        table.start_connect(socket(3), 0);
+        assert_eq!(table.connecting(socket(3)), Some(0));
+        assert_eq!(table.sending(socket(3)), None);
+        table.end_connect(socket(3));
+        assert_eq!(table.connecting(socket(3)), None);
+        table.start_send(socket(3), 12);
+        assert_eq!(table.connecting(socket(3)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "during a send")]
+    fn closing_during_a_connect_is_found_out() {
+        let mut table = SocketTable::default();
+        table.open(socket(3));
+        table.start_connect(socket(3), 7);
+        table.close(socket(3));
     }
 
     #[test]

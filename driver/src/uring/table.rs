@@ -2,13 +2,14 @@
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
 //! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`, SA1 in
-//! `accept_shared`.
+//! `accept_shared`, CO1 and CO2 in `connect`.
 
 use std::sync::Arc;
 
 use flatpath_structures::pool::Buffer;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
+use rustix::net::SocketAddrAny;
 
 use super::entry::{close_entry, fd_of};
 use crate::completion::Errno;
@@ -48,6 +49,16 @@ pub(super) struct SharedAccept {
     pub(super) listener: SharedListener,
     pub(super) cancelled: bool,
 }
+
+/// One connect under way.
+pub(super) struct Connect {
+    pub(super) user_data: u64,
+    pub(super) socket: Socket,
+    pub(super) address: SocketAddrAny,
+}
+
+/// Connects under way, by index.
+pub(super) type ConnectTable = Operations<Connect>;
 
 /// Accepts on listeners that are shared with a predecessor under way, by index.
 pub(super) type SharedAcceptTable = Operations<SharedAccept>;

@@ -56,7 +56,7 @@ impl Uring {
         for completion in completions.drain(..) {
             match completion.outcome {
                 // Closed with the others, by the table of sockets.
-                Outcome::Accepted(_) => {}
+                Outcome::Accepted(_) | Outcome::Connected => {}
                 Outcome::Received(piece) => {
                     self.buffers[usize::from(piece.region_id)].recycle(piece);
                 }

@@ -90,7 +90,8 @@ pub(super) fn discard(driver: &mut impl Driver, outcome: Outcome) {
                 driver.recycle(piece);
             }
         }
-        Outcome::ReceivedInto(_)
+        Outcome::Connected
+        | Outcome::ReceivedInto(_)
         | Outcome::EndOfStream
         | Outcome::Signalled(_)
         | Outcome::Sent { .. }

@@ -139,6 +139,7 @@ impl Echo {
             Outcome::Received(piece) => driver.recycle(piece),
             Outcome::Datagram(_) => unreachable!("it receives none"),
             Outcome::ReceivedInto(_)
+            | Outcome::Connected
             | Outcome::EndOfStream
             | Outcome::Signalled(_)
             | Outcome::Sent { .. }
