@@ -12,6 +12,7 @@
 //! | arrivals.rs    | accepted, and not admitted yet              | which one is next             |
 //! | descriptors.rs | descriptors of the process, for all threads | whether some may be held      |
 //! | long_lived.rs  | what clients make long                      | which one is ended            |
+//! | opening.rs     |                                             | whether one may be opened     |
 //! | parting.rs     |                                             | how a connection is ended     |
 //!
 //! A newcomer is served before an idler: at a bound, a connection that rests (nothing of it is in
@@ -52,6 +53,7 @@ pub(crate) mod arrivals;
 pub(crate) mod claim;
 pub mod descriptors;
 pub(crate) mod long_lived;
+pub(crate) mod opening;
 pub(crate) mod parting;
 
 use std::ops::Range;
@@ -68,6 +70,9 @@ use crate::protocol::phase::Phase;
 use accepting::{KernelError, Settled};
 use addresses::{Address, AddressId, Addresses};
 use long_lived::LongLived;
+
+/// The listener of a connection that was not accepted.
+const NO_LISTENER: u16 = u16::MAX;
 
 /// A bound whose shortage the log has lines of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +147,8 @@ pub(crate) struct Admission {
     idle: List,
     heads: List,
     leaving: usize,
+    /// Connections that this server has opened, or is to, and that are not leaving.
+    opened: usize,
     addresses: Addresses,
     listeners: Vec<OfListener>,
     /// Links of their lists; for no connection where no listener is bounded.
@@ -177,6 +184,7 @@ impl Admission {
             idle: List::default(),
             heads: List::default(),
             leaving: 0,
+            opened: 0,
             addresses: Addresses::new(capacity),
             listeners: Vec::new(),
             listener_links: Links::new(0),
@@ -250,20 +258,31 @@ impl Admission {
     /// A connection is in the table, and counted at no address before that is known. `is_named`:
     /// no PROXY header is to name its client first.
     pub(crate) fn enter(&mut self, index: u32, listener: u16, is_named: bool) {
+        let address = match is_named {
+            true => AddressId::UNKNOWN,
+            false => AddressId::UNNAMED,
+        };
+        self.put(index, address, listener);
+        let links = &mut self.listener_links;
+        count(&mut self.listeners, links, listener, index);
+    }
+
+    /// The same for one that this server opens: it counts for no address and no listener.
+    pub(crate) fn enter_opened(&mut self, index: u32) {
+        self.put(index, AddressId::NOWHERE, NO_LISTENER);
+        self.opened += 1;
+    }
+
+    fn put(&mut self, index: u32, address: AddressId, listener: u16) {
         if self.places.len() <= index as usize {
             self.places.resize(index as usize + 1, None);
         }
         self.places[index as usize] = Some(Place {
-            address: match is_named {
-                true => AddressId::UNKNOWN,
-                false => AddressId::UNNAMED,
-            },
+            address,
             listener,
             listed: None,
             leaves: false,
         });
-        let links = &mut self.listener_links;
-        count(&mut self.listeners, links, listener, index);
     }
 
     /// The PROXY header of a connection has named its client.
@@ -355,7 +374,11 @@ impl Admission {
     }
 
     fn uncount(&mut self, listener: u16, index: u32) {
-        let of_listener = &mut self.listeners[usize::from(listener)];
+        let Some(of_listener) = self.listeners.get_mut(usize::from(listener)) else {
+            debug_assert_eq!(listener, NO_LISTENER, "a listener of this thread");
+            self.opened -= 1;
+            return;
+        };
         if of_listener.is_bounded() {
             of_listener.open -= 1;
             let list = &mut of_listener.list;
@@ -457,7 +480,7 @@ impl Admission {
             Some(_) => Price::Closed,
             None => Price::Refused,
         };
-        let limit = || format!("accept says {cause} with {open} connections open");
+        let limit = || format!("the kernel says {cause} with {open} connections open");
         self.note(Bound::Descriptors, now_ns, price, &limit);
         if let Some(index) = victim {
             self.leaves(index);
@@ -486,9 +509,10 @@ impl Admission {
         self.addresses.connections(address)
     }
 
-    /// Whether the addresses of all connections that count are known.
+    /// Whether the addresses of all connections that count are known. Those that were opened have
+    /// none that counts.
     fn knows_all(&self, load: Load) -> bool {
-        self.addresses.entered() >= self.counted(load)
+        self.addresses.entered() + self.opened >= self.counted(load)
     }
 
     /// Whether the addresses of connections that were there before places ran short are to be
@@ -510,7 +534,7 @@ impl Admission {
 
     /// The most connections of a listener, if it has more.
     fn listener_exceeds(&self, listener: u16) -> Option<usize> {
-        let of_listener = &self.listeners[usize::from(listener)];
+        let of_listener = self.listeners.get(usize::from(listener))?;
         (of_listener.open > of_listener.max).then_some(of_listener.max)
     }
 
@@ -574,8 +598,9 @@ fn list_of<'a>(idle: &'a mut List, heads: &'a mut List, phase: Phase) -> &'a mut
 
 /// Counts a connection for its listener, if that is bounded.
 fn count(listeners: &mut [OfListener], links: &mut Links, listener: u16, index: u32) {
-    let of_listener = &mut listeners[usize::from(listener)];
-    if of_listener.is_bounded() {
+    if let Some(of_listener) = listeners.get_mut(usize::from(listener))
+        && of_listener.is_bounded()
+    {
         of_listener.open += 1;
         links.push_back(&mut of_listener.list, index);
     }

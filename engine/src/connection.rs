@@ -10,6 +10,7 @@
 //! | input.rs     | what of it is next, if any                                  |
 //! | reading.rs   | the receive, the reason not to read                         |
 //! | writing.rs   | the send, the output, our end of the stream                 |
+//! | opening.rs   | one that this server opens, until it stands                 |
 //! | deadlines.rs | since when each deadline runs, which has passed, and rest   |
 //!
 //! Invariants
@@ -31,6 +32,7 @@ mod layer;
 mod lingering;
 #[cfg(test)]
 mod model;
+mod opening;
 mod reading;
 mod secured;
 mod state;

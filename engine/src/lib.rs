@@ -226,7 +226,7 @@ pub use admission::turns::ConnectionEnd;
 pub use bytes::Bytes;
 pub use connection::proxy_header;
 pub use error::{Error, LeftBehind, NoRoom};
-pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode};
+pub use flatpath_driver::{DriverChoice, DriverConfig, OperationMode, Remote};
 #[doc(hidden)]
 pub use flatpath_structures::lock;
 #[doc(hidden)]
@@ -241,6 +241,7 @@ pub use observe::figures;
 pub use observe::metrics;
 pub use observe::statistics;
 pub use protocol::connection_handle::ConnectionHandle;
+pub use protocol::connector::{Connect, ConnectError, ConnectReason, ConnectStep, Connector};
 pub use protocol::context::{Context, Job, Ticket};
 pub use protocol::discard::{copied, discard, discard_bytes, guarded, on_network_thread};
 pub use protocol::framing;

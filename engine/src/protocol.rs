@@ -34,6 +34,9 @@
 //! - P9: each [`Context::dispatch`] is followed by a `run`, by one more whenever the job has waited
 //!   for a [mount](crate::blocking), and then by one `finished` or one `retire`, unless
 //!   [`Context::withdraw`] takes the job back before.
+//! - P10: a connection that this server opens ([`Connector`](crate::Connector)) has `Connected` or
+//!   `ConnectFailed` as its first event, and `closed` alone after the latter; `closed` alone, too,
+//!   where the table of connections is full to its last place.
 //!
 //! # Panics
 //!
@@ -64,6 +67,7 @@
 
 pub(crate) mod common;
 pub(crate) mod connection_handle;
+pub(crate) mod connector;
 pub(crate) mod context;
 pub(crate) mod discard;
 pub mod framing;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use flatpath_driver::simulation::Simulation;
 pub use flatpath_driver::simulation::{
-    Client, ClientState, Fault, Faults, Injected, Leaks, Network as World, Random, each_seed,
+    Answer, Client, ClientState, Fault, Faults, Injected, Leaks, Network as World, Random,
+    Upstream, each_seed,
 };
 pub use flatpath_driver::{DatagramSocket, Envelope, Errno, SentDatagram};
 use flatpath_driver::{DriverConfig, OperationMode};

@@ -43,6 +43,7 @@
 //! |------------------------------------------------|------------------------------------------|
 //! | what goes wrong, and how often                 | [`Conditions`], [`Faults`]               |
 //! | deadlines                                      | [`SimulatedServer::advance`]             |
+//! | servers that connections are opened to         | [`World::upstream`], [`Upstream`]        |
 //! | a slow reader, a kernel without descriptors    | [`SimulatedServer::world`], [`World`]    |
 //! | an event of the test's own order               | [`SimulatedServer::turn`]                |
 //! | the drain                                      | [`SimulatedServer::drain`]               |
@@ -71,8 +72,8 @@ mod messages;
 mod server;
 
 pub use flatpath::simulation::{
-    Client, ClientState, Conditions, Fault, Faults, Injected, Leaks, Random, SimulatedServer,
-    World, each_seed,
+    Answer, Client, ClientState, Conditions, Fault, Faults, Injected, Leaks, Random,
+    SimulatedServer, Upstream, World, each_seed,
 };
 pub use flatpath_test_client::{Socket, Wire};
 pub use http::{

@@ -102,7 +102,7 @@ fn nothing_ran_out(server: &Server, began: Instant) {
     const KINDS: u64 = 2;
     let episodes_max = 1 + began.elapsed().as_secs() / QUIET_SECONDS;
     let log = server.log();
-    assert!(!log.contains("accept says"), "{log}");
+    assert!(!log.contains("the kernel says"), "{log}");
     let lines = log.matches("descriptors for files: ").count() as u64;
     assert!((1..=KINDS * episodes_max).contains(&lines), "{log}");
 }
@@ -166,7 +166,11 @@ fn connections_that_rest_give_their_descriptors_to_downloads(driver: Driver) {
     let downloads: Vec<Client> = downloads.collect();
     let used = server.process().descriptors();
     assert!((used as u64) < DESCRIPTORS, "{used} descriptors");
-    assert!(!server.log().contains("accept says"), "{}", server.log());
+    assert!(
+        !server.log().contains("the kernel says"),
+        "{}",
+        server.log()
+    );
     drop((idle, downloads));
 }
 
@@ -261,7 +265,11 @@ fn five_hundred_producers_leave_descriptors_to_newcomers_and_consumers(driver: D
     let _consumer = until("a consumer to be attached", || {
         Consumer::attach(directory.at("ingest")).ok()
     });
-    assert!(!server.log().contains("accept says"), "{}", server.log());
+    assert!(
+        !server.log().contains("the kernel says"),
+        "{}",
+        server.log()
+    );
     drop(producers);
     until("room for others", || {
         (status_of_newcomer(&server) == Some(200)).then_some(())

@@ -8,6 +8,7 @@
 //! | a newcomer                        | 1     | 2      | 3        | 4       |       |
 //! | one whose PROXY header is to come |       | 1      | 2        |         |       |
 //! | a client that a header has named  |       |        |          | 1       |       |
+//! | one that this server opens        |       | 1      |          |         |       |
 //! | files, to descriptors             |       |        |          |         | 1     |
 //!
 //! | rule     | holds where                                | then                                |
@@ -44,7 +45,7 @@ use crate::observe::episode::Price;
 use crate::protocol::phase::Phase;
 
 use super::addresses::AddressId;
-use super::{Admission, Bound, Load, Rests, Room};
+use super::{Admission, Bound, Load, NO_LISTENER, Rests, Room};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
@@ -132,6 +133,15 @@ impl Claim {
         Claim {
             rule: Rule::Address,
             ..Claim::newcomer(index, listener, per_address_max)
+        }
+    }
+
+    /// Of a connection that this server opens, and that is counted already. It belongs to no
+    /// listener and no address.
+    pub(crate) fn opened(index: u32) -> Claim {
+        Claim {
+            rule: Rule::Places,
+            ..Claim::newcomer(index, NO_LISTENER, 0)
         }
     }
 

@@ -6,6 +6,7 @@
 //! - A head has an absolute deadline, from accept or from its first byte.
 //! - A body has a maximum silence and a minimum rate; a burst earns no more time than that silence.
 //! - What comes to one that lingers has the silence and the rate of a body, and a longest time.
+//! - A connect has its own time, and nothing else has one meanwhile.
 //! - A send has a maximum time without progress. Progress is what the peer's TCP acknowledges,
 //!   because a full socket takes nothing for long.
 //! - A stall for room in the server has one deadline from its beginning, which only progress moves.
@@ -28,7 +29,7 @@ use crate::protocol::turn::end_ns;
 use crate::server::listener_limits::ListenerLimits;
 
 use super::Connection;
-use super::state::{Closing, Marks};
+use super::state::{Closing, Marks, Writing};
 
 /// No phase in which a connection may rest.
 pub(super) const NOTHING_NOTED: (Phase, u64) = (Phase::Work, 0);
@@ -41,6 +42,8 @@ pub(crate) enum Overdue {
     Look,
     Stall,
     Linger,
+    /// The connection is being opened, and its peer does not answer.
+    Connect,
     Phase(Phase),
 }
 
@@ -259,6 +262,9 @@ impl Connection {
         let limits = &*self.limits_within(listener);
         // A spliced one may be slow while anything moves between the two: `Phase::Spliced`.
         if self.is_sending() && self.phase != Phase::Spliced {
+            if self.writing == Writing::Connecting {
+                return visit(self.clocks.send_ns, Overdue::Connect);
+            }
             visit(
                 end_ns(self.clocks.send_ns, limits.write_timeout),
                 Overdue::Send,

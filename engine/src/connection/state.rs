@@ -16,6 +16,7 @@
 //! | writing    | what happened                                   | what ends it             |
 //! |------------|-------------------------------------------------|--------------------------|
 //! | Idle       | nothing is being sent                           | output, or our end       |
+//! | Connecting | this server opens it: see `opening.rs`          | the connect's completion |
 //! | Sending    | a send is outstanding                           | its completion           |
 //! | Cancelling | the same, and the connection is being cut off   | its completion           |
 //! | Finished   | FIN is out, input may go on                     | nothing                  |
@@ -86,6 +87,7 @@ pub(super) enum Writing {
     Idle,
     Sending,
     Cancelling,
+    Connecting,
     Finished,
 }
 
@@ -137,6 +139,10 @@ impl Marks {
     pub(super) const LATE: u8 = 1 << 1;
     /// Its protocol is called when output has run low.
     pub(super) const OUTPUT_LOW: u8 = 1 << 2;
+    /// This server has opened it, or is to.
+    pub(super) const OPENED: u8 = 1 << 3;
+    /// It does not stand yet.
+    pub(super) const OPENING: u8 = 1 << 4;
 
     #[inline]
     pub(super) fn has(self, mark: u8) -> bool {

@@ -19,10 +19,13 @@ impl Connection {
         &mut self.output
     }
 
-    /// A send is outstanding.
+    /// A send is outstanding, or a connect.
     #[inline]
     pub(crate) fn is_sending(&self) -> bool {
-        matches!(self.writing, Writing::Sending | Writing::Cancelling)
+        matches!(
+            self.writing,
+            Writing::Sending | Writing::Cancelling | Writing::Connecting
+        )
     }
 
     /// Nothing is left to send and nothing is being sent.

@@ -24,12 +24,16 @@ impl<D: Driver> Network<D> {
     pub(super) fn admit(&mut self, key: Key, claim: fn(u32, u16, usize) -> Claim) {
         let per_address_max = self.thread.common.limits().connections_per_address;
         if let Some(connection) = self.connections.get(key) {
-            self.carry_out(claim(key.index, connection.listener(), per_address_max));
+            let claim = claim(key.index, connection.listener(), per_address_max);
+            if let Some(refusal) = self.carry_out(claim) {
+                self.refuse_connection(refusal);
+            }
         }
     }
 
-    /// Does what is to be done for a claim, step by step.
-    fn carry_out(&mut self, mut claim: Claim) {
+    /// Does what is to be done for a claim, step by step, but for its refusal.
+    #[must_use]
+    pub(super) fn carry_out(&mut self, mut claim: Claim) -> Option<Refusal> {
         loop {
             let (load, rests) = (self.load(), resting(&mut self.connections));
             let admission = &mut self.thread.common.admission;
@@ -47,8 +51,8 @@ impl<D: Driver> Network<D> {
                         self.end_long_lived(victim);
                     }
                 }
-                Step::Refuse(refusal) => return self.refuse_connection(refusal),
-                Step::Done => return,
+                Step::Refuse(refusal) => return Some(refusal),
+                Step::Done => return None,
             }
         }
     }
@@ -64,7 +68,8 @@ impl<D: Driver> Network<D> {
         }
         let drains = self.thread.common.server_state() >= ServerState::Draining;
         if open > descriptors.places() && !drains {
-            self.carry_out(Claim::files());
+            let refused = self.carry_out(Claim::files());
+            debug_assert!(refused.is_none(), "files claim no place");
         }
     }
 

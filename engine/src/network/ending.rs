@@ -16,6 +16,9 @@ use super::timers::Chore;
 
 impl<D: Driver> Event<'_, D> {
     fn fire(&mut self, overdue: Overdue) {
+        if overdue == Overdue::Connect {
+            return self.cancel_connect();
+        }
         let peer_reads =
             matches!(overdue, Overdue::Send | Overdue::Look) && self.peer_reads(overdue);
         if peer_reads || overdue == Overdue::Look {
@@ -46,7 +49,7 @@ impl<D: Driver> Event<'_, D> {
         }
         match overdue {
             // The peer had its time to read the answer; what it still sends is its own affair.
-            Overdue::Send | Overdue::Look | Overdue::Linger => {
+            Overdue::Send | Overdue::Look | Overdue::Linger | Overdue::Connect => {
                 self.connection.close(Closing::Abort);
             }
             Overdue::Stall => self.refuse(),
@@ -70,6 +73,8 @@ impl<D: Driver> Event<'_, D> {
             Overdue::Send | Overdue::Look => &counters.expired_send,
             Overdue::Stall => &counters.expired_stall,
             Overdue::Linger => &counters.expired_linger,
+            // Counted with what its completion says.
+            Overdue::Connect => return,
             // A client that has connected and said nothing has begun no head.
             Overdue::Phase(Phase::Head) if self.connection.is_silent_before_head() => {
                 &counters.expired_idle
@@ -206,12 +211,14 @@ impl<D: Driver> Network<D> {
     }
 
     /// Whether a client has just connected and its first bytes may be on their way, or its protocol
-    /// is notified of the drain late anyway.
+    /// is notified of the drain late anyway, or a connection does not stand yet.
     fn is_fresh(&self, key: Key) -> bool {
         let connection = self.connections.get(key);
         connection.is_some_and(|one| {
             let is_silent = !one.has_received();
-            one.is_late() || is_silent && self.thread.now_ns() < self.late_ends_ns(one.phase_ns())
+            one.is_late()
+                || one.is_opening()
+                || is_silent && self.thread.now_ns() < self.late_ends_ns(one.phase_ns())
         })
     }
 
@@ -225,6 +232,9 @@ impl<D: Driver> Network<D> {
             let Some(connection) = self.connections.get(key) else {
                 return false;
             };
+            if connection.is_opening() {
+                return true;
+            }
             let is_due = match connection.has_received() {
                 true => connection.has_given_all(),
                 false => now_ns >= self.late_ends_ns(connection.phase_ns()),
@@ -251,7 +261,7 @@ impl<D: Driver> Network<D> {
     fn late_due_ns(&self) -> Option<u64> {
         let late = self.thread.drain.late().iter();
         let open = late.filter_map(|key| self.connections.get(*key));
-        let silent = open.filter(|one| !one.has_received());
+        let silent = open.filter(|one| !one.has_received() && !one.is_opening());
         silent.map(|one| self.late_ends_ns(one.phase_ns())).min()
     }
 }

@@ -73,6 +73,7 @@ impl<D: Driver> Network<D> {
             self.run_long_input(); // Long input, after all short requests of the turn.
             self.run_notified(); // Input wakes others: these are called in the same turn.
             self.introduce_read(); // Long input may have held the PROXY header.
+            self.open_wished(); // Nearly all that calls protocols came before.
             self.run_long_sends(); // Long output, after all short replies.
             self.look_at_wide(); // Long output may have found no place for a wide socket.
             self.rearm_starved(); // All before may have freed pages, or filled output.
@@ -322,6 +323,7 @@ impl<D: Driver> Network<D> {
             || self.acceptors.arrivals() > 0
             || self.thread.drain.has_open()
             || common.admission.is_relimiting()
+            || common.has_wishes()
             || waits.are_due();
         let is_waited_for = waits.any() || common.dispatcher.waiting_for_memory() > 0;
         let times = [
@@ -340,7 +342,8 @@ impl<D: Driver> Network<D> {
     /// The end of a turn of a server that drains.
     fn after(&mut self) -> After {
         self.notify_late();
-        let idle = self.connections.is_empty() && self.acceptors.are_quiet();
+        let wishes_nothing = !self.thread.common.has_wishes();
+        let idle = self.connections.is_empty() && self.acceptors.are_quiet() && wishes_nothing;
         let is_forced = self.thread.common.server_state() == ServerState::Forced;
         let driver = &mut self.thread.driver;
         if idle && self.datagrams.end(driver, is_forced) {

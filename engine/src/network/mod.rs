@@ -16,6 +16,7 @@
 //! | ending.rs     | deadlines and drain                                              |
 //! | accept.rs     | the same for accept: arms and cancels it, takes in what comes    |
 //! | introduce.rs  | connections through a load balancer: where they come from        |
+//! | connect.rs    | opens connections that protocols wish                            |
 //! | relimit.rs    | limits that change while the server runs                         |
 //! | admission.rs  | does what `crate::admission` says: closes, ends and refuses      |
 //! | long_lived.rs | ends what addresses hold beyond their share, for others          |
@@ -62,6 +63,7 @@ mod ahead;
 mod bulk;
 mod cipher_cache;
 mod conclude;
+mod connect;
 mod datagrams;
 mod drain;
 mod end_of_turn;

@@ -365,6 +365,8 @@ impl<D: Driver> Event<'_, D> {
                     let operation = Operation::Send(connection.socket());
                     self.thread.driver.cancel(operation, user_data);
                 }
+                self.cancel_connect();
+                let connection = &mut *self.connection;
                 if !connection.is_sending() && received_off {
                     self.thread.driver.abort(connection.socket());
                     return Fate::Gone;

@@ -100,7 +100,7 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Notes what a send has done.
+    /// Notes what a send has done, or a connect.
     pub(super) fn note_sent(&mut self, completion: Completion) -> Fate {
         let connection = &mut *self.connection;
         if !completion.more {
@@ -115,6 +115,10 @@ impl<D: Driver> Event<'_, D> {
                 if closed {
                     return Fate::Gone;
                 }
+            }
+            Outcome::Connected => return self.connected(),
+            Outcome::Failed(errno) if connection.is_opening() => {
+                return self.connect_failed(errno);
             }
             Outcome::Failed(errno) => {
                 if errno != Errno::CANCELED {

@@ -177,7 +177,10 @@ statistics! {
         sent_bytes,
         /// Connections accepted, also those that were refused then.
         connections_accepted,
-        /// Connections that are open no more, for whatever reason.
+        /// Connections to other servers that were opened for protocols, and stood.
+        connections_opened,
+        /// Connections that are open no more, for whatever reason; those that could not be opened,
+        /// too.
         connections_closed,
         /// Connections closed while they were idle, so that a new one had a place.
         connections_evicted,
@@ -220,6 +223,29 @@ statistics! {
             /// They came from elsewhere than the listener's balancers, or without a header of the
             /// PROXY protocol that is accepted.
             refused_proxy_header = "proxy_header",
+        }
+        /// Connections to other servers that could not be opened, by reason.
+        connections_failed by reason {
+            /// The server was being ended.
+            connect_draining = "draining",
+            /// As many connections as there are places.
+            connect_no_place = "no_place",
+            /// There was no descriptor for them.
+            connect_no_descriptor = "no_descriptor",
+            /// There was no memory for them.
+            connect_no_memory = "no_memory",
+            /// No local port was free for another one to there.
+            connect_no_port = "no_port",
+            /// No process listened there.
+            connect_refused = "refused",
+            /// There was no way to there.
+            connect_unreachable = "unreachable",
+            /// Nothing came back in time.
+            connect_timed_out = "timed_out",
+            /// As many waited at the Unix socket as its listener took.
+            connect_busy = "busy",
+            /// The kernel said something else.
+            connect_other = "other",
         }
         /// TLS handshakes that were completed, by their kind.
         tls_handshakes by kind {
@@ -354,7 +380,7 @@ statistics! {
         }
     }
     hidden {
-        /// Connections accepted that got a place in a table.
+        /// Connections that got a place in a table: accepted, or to be opened.
         opened,
         /// Pairs whose end has begun; those between `spliced_pairs` and this are spliced now.
         unspliced,

@@ -18,6 +18,7 @@ use crate::network::wakes::Wakes;
 use crate::observe::access_log::{AccessLog, LogEnd, Logged};
 use crate::observe::episode::Refusals;
 use crate::observe::statistics::{Counters, ThreadCounters};
+use crate::protocol::connector::{Connect, Wishes};
 use crate::protocol::phase::Stall;
 use crate::protocol::turn::Turn;
 use crate::server::changed_limits::LimitChange;
@@ -53,6 +54,8 @@ pub(crate) struct Common {
     shortest_ns: u64,
     /// The same of the connections that have deadlines of their own.
     own_shortest_ns: u64,
+    /// Connections that are to be opened.
+    pub(super) wishes: Wishes,
     /// What other threads say about connections.
     pub(super) wakes: Arc<Wakes>,
 }
@@ -102,6 +105,7 @@ impl Common {
             access_log,
             shortest_ns: parts.shortest_ns,
             own_shortest_ns: u64::MAX,
+            wishes: Wishes::default(),
             wakes: parts.wakes,
         }
     }
@@ -181,6 +185,16 @@ impl Common {
     /// The workers that each listener may have.
     pub(crate) fn concurrency(&self) -> &Listeners {
         &self.shared.concurrency
+    }
+
+    /// The next connection that is to be opened, and the listener whose protocol wishes it.
+    pub(crate) fn next_wish(&mut self) -> Option<(u16, Connect)> {
+        self.wishes.pop_front()
+    }
+
+    /// Whether connections are to be opened.
+    pub(crate) fn has_wishes(&self) -> bool {
+        !self.wishes.is_empty()
     }
 
     /// The descriptors of the server.
@@ -269,6 +283,11 @@ impl Common {
         holding.cells = address.cells;
         self.admission.learn(index, address);
         self.name(index, address.cells);
+    }
+
+    /// The connection at a place is none of a client: it counts for no address.
+    pub(crate) fn is_no_client(&self, index: u32) {
+        self.name(index, Cells::NONE);
     }
 
     /// The connection at a place is gone, or its address is another one.

@@ -5,6 +5,7 @@
 
 use flatpath_driver::{Piped, Region};
 
+use crate::protocol::connector::ConnectError;
 use crate::protocol::io::Io;
 use crate::protocol::phase::Phase;
 
@@ -17,8 +18,8 @@ use crate::protocol::phase::Phase;
 pub enum Event<'a> {
     /// TLS is established: [`Io::tls`] has what was agreed on. By default: nothing.
     Secured,
-    /// The connection has been accepted, or [handed over](Io::hand_over) by another protocol, and
-    /// nothing of it was received here yet. [`Io::peer`] says where it comes from. To refuse it,
+    /// The connection has been accepted, or [handed over](Io::hand_over) by another protocol, or
+    /// [opened](Io::connect), and nothing of it was received here yet. [`Io::peer`] says where it comes from. To refuse it,
     /// close it, at once or after a reply: nothing of it is received then. By default: nothing.
     Connected,
     /// Bytes have arrived and lie in a pipe, as [`Io::receive_piped`] has asked for: all of them
@@ -65,6 +66,9 @@ pub enum Event<'a> {
     /// The connection could not be spliced and is as it was ([`Io::splice`]). By default:
     /// [`Io::close_after_output`].
     SpliceRefused,
+    /// A connection could not be [opened](Io::connect), for this reason. Its session has had no
+    /// event before, and `closed` follows: what is written here goes nowhere. By default: nothing.
+    ConnectFailed(ConnectError),
 }
 
 impl Event<'_> {
@@ -84,7 +88,8 @@ impl Event<'_> {
             | Event::MemoryShort
             | Event::Abandoned
             | Event::Woken
-            | Event::Spliced => {}
+            | Event::Spliced
+            | Event::ConnectFailed(_) => {}
         }
     }
 }

@@ -95,11 +95,13 @@ pub(crate) trait Peers {
 
 impl<D: Driver> Peers for D {
     fn peer_of(&self, socket: Socket) -> Option<SocketAddr> {
-        self.peer(socket)
+        let is_open = socket != Socket::unopened();
+        is_open.then(|| self.peer(socket))?
     }
 
     fn local_of(&self, socket: Socket) -> Option<SocketAddr> {
-        self.local(socket)
+        let is_open = socket != Socket::unopened();
+        is_open.then(|| self.local(socket))?
     }
 
     fn clock_ns(&self) -> u64 {
@@ -170,7 +172,7 @@ impl Io<'_> {
         common.pool(self.key.index)
     }
 
-    /// Where the connection comes from: one system call, so keep it. `None` for sockets
+    /// Where the connection comes from, or goes to: one system call, so keep it. `None` for sockets
     /// without an internet address and when the peer is gone already.
     ///
     /// Behind a load balancer ([`Server::behind_proxy`](crate::Server::behind_proxy)) it is the
@@ -189,12 +191,15 @@ impl Io<'_> {
     }
 
     /// Whether the connection has come by a Unix socket: its client has no address, and the
-    /// socket's permissions decide who may connect.
+    /// socket's permissions decide who may connect. False for one that was opened.
     pub fn is_unix(&self) -> bool {
         self.entrance().is_unix
     }
 
     pub(crate) fn entrance(&self) -> Entrance {
+        if self.connection.is_opened() {
+            return Entrance::default();
+        }
         self.common.entrance(self.connection.listener())
     }
 
