@@ -93,6 +93,13 @@ mod tests {
     }
 
     #[test]
+    fn short_writes_of_tcp_are_sent_at_once() {
+        let remote = Remote::Tcp(([127, 0, 0, 1], 1).into());
+        let socket = remote.socket(SocketFlags::empty()).expect("a socket");
+        assert_eq!(rustix::net::sockopt::tcp_nodelay(&socket), Ok(true));
+    }
+
+    #[test]
     fn a_path_that_no_address_has_room_for_is_an_error() {
         let path: Arc<Path> = Path::new(&"x".repeat(200)).into();
         let remote = Remote::Unix(path);

@@ -4,6 +4,7 @@ mod rig;
 
 mod allocation;
 mod behaviour;
+mod connect;
 mod datagrams;
 mod files;
 mod keeping;

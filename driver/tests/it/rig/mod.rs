@@ -59,6 +59,8 @@ pub(crate) struct OnUringInterrupting;
 /// Each piece and each datagram with an operation of its own.
 pub(crate) struct OnUringSingle;
 pub(crate) struct OnEpoll;
+/// For what is simulated as well: `connect.rs`.
+pub(crate) struct OnSimulation;
 
 impl Make for OnUring {
     type Driver = Uring;
