@@ -26,6 +26,7 @@ macro_rules! in_each_world {
 mod behind_proxy;
 mod calls;
 mod connected;
+mod connects;
 mod crowd;
 mod datagrams;
 mod discards;
