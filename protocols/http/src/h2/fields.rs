@@ -14,6 +14,7 @@ use http::Version;
 use httparse::Header;
 
 use super::hpack::{Entry, Field, FieldList};
+use super::priority;
 use crate::head::Head;
 use crate::head::chars;
 use crate::head::fault::Fault;
@@ -52,14 +53,23 @@ pub(super) struct Asked<'l> {
     protocol: Option<&'l [u8]>,
     /// What is wrong with its headers, if that is answered.
     fault: Option<Fault>,
+    names_two_hosts: bool,
+    /// Of its headers, as the limits count.
+    header_bytes: usize,
+    /// It says how urgent it is.
+    pub(super) has_priority: bool,
 }
 
 impl<'l> Asked<'l> {
-    /// Looks at all fields.
+    /// Looks at all fields once, and lists those that are no pseudo-headers, after the headers that
+    /// these stand for. `cookies`: where all of them are put together.
     ///
     /// # Errors
     /// The request is malformed.
-    pub(super) fn of(list: &'l FieldList) -> Result<Asked<'l>, Refusal> {
+    pub(super) fn of(
+        (list, cookies): (&'l FieldList, Option<Field>),
+        headers: &mut Vec<Header<'l>>,
+    ) -> Result<Asked<'l>, Refusal> {
         let (mut asked, mut method, mut is_header) = (Asked::default(), None, false);
         for (entry, name, value) in list.entries() {
             // 8.2.1: "A field value MUST NOT contain the zero value (ASCII NUL, 0x00), line feed
@@ -74,11 +84,11 @@ impl<'l> Asked<'l> {
                 Name::Path => &mut asked.path,
                 Name::Protocol => &mut asked.protocol,
                 other => {
-                    is_header = true;
-                    if !other.is_header_of(value) {
-                        return Err(Refusal::Malformed);
+                    let text = other.as_header(entry, value).ok_or(Refusal::Malformed)?;
+                    if !std::mem::replace(&mut is_header, true) {
+                        asked.put_own(headers);
                     }
-                    asked.fault = asked.fault.or(check_space(value));
+                    asked.put(headers, (text, value), cookies.is_some());
                     continue;
                 }
             };
@@ -88,9 +98,51 @@ impl<'l> Asked<'l> {
                 return Err(Refusal::Malformed);
             }
         }
+        if !is_header {
+            asked.put_own(headers);
+        }
+        if let Some(joined) = cookies {
+            asked.list(headers, ("cookie", list.at(joined).1));
+        }
         asked.method = method.and_then(method_of).ok_or(Refusal::Malformed)?;
         asked.check().ok_or(Refusal::Malformed)?;
         Ok(asked)
+    }
+
+    fn list(&mut self, headers: &mut Vec<Header<'l>>, (name, value): (&'l str, &'l [u8])) {
+        self.header_bytes += name.len() + value.len() + LINE_BYTES;
+        headers.push(Header { name, value });
+    }
+
+    /// Lists the headers that pseudo-headers stand for.
+    fn put_own(&mut self, headers: &mut Vec<Header<'l>>) {
+        if let Some(protocol) = self.protocol {
+            self.list(headers, ("connection", b"Upgrade"));
+            self.list(headers, ("upgrade", protocol));
+        }
+        if let Some(authority) = self.authority {
+            self.list(headers, ("host", authority));
+        }
+    }
+
+    /// Lists a field, but for a cookie where they are put together, and for the host again.
+    fn put(
+        &mut self,
+        headers: &mut Vec<Header<'l>>,
+        (name, value): (&'l str, &'l [u8]),
+        joins_cookies: bool,
+    ) {
+        self.fault = self.fault.or(check_space(value));
+        match (name, self.authority) {
+            ("cookie", _) if joins_cookies => return,
+            ("host", Some(authority)) => {
+                self.names_two_hosts |= !value.eq_ignore_ascii_case(authority);
+                return;
+            }
+            (priority::FIELD, _) => self.has_priority = true,
+            _ => {}
+        }
+        self.list(headers, (name, value));
     }
 
     /// Whether those are there that have to be, and no others.
@@ -154,14 +206,14 @@ impl<'l> Asked<'l> {
     }
 
     /// The head that it is. `spelled`: its target; `target`: without dot segments, and what it is
-    /// made of. `listed`: its [headers](Asked::headers), and the bytes of its fields.
+    /// made of. `headers`: what was listed; `bytes`: those of its fields.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn head<'a>(
         &self,
         (spelled, target, parsed): (&'a str, &'a str, Result<Target<'a>, Fault>),
-        listed: Result<(&'a [Header<'a>], usize), Refusal>,
+        (headers, bytes): (&'a [Header<'a>], usize),
         limits: &Limits,
         known_host: &str,
     ) -> Result<Head<'a>, Refusal>
@@ -182,7 +234,7 @@ impl<'l> Asked<'l> {
         if spelled.len() > limits.target_bytes_max {
             return Err(Fault::TargetTooLong.into());
         }
-        let (headers, bytes) = listed?;
+        self.check_headers(headers.len(), limits)?;
         let parsed = parsed?;
         let message = framing::of_message(headers, Version::HTTP_2, known_host)?;
         Ok(Head {
@@ -211,60 +263,15 @@ impl<'l> Asked<'l> {
         })
     }
 
-    /// Lists the headers that are not pseudo-headers, and those that these stand for. `cookies`:
-    /// where all of them are put together.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub(super) fn headers<'a>(
-        &self,
-        (list, cookies): (&'a FieldList, Option<Field>),
-        headers: &mut Vec<Header<'a>>,
-        limits: &Limits,
-    ) -> Result<(), Refusal>
-    where
-        'l: 'a,
-    {
-        let upgrade = self.protocol.map(|protocol| ("upgrade", protocol));
-        if self.protocol.is_some_and(|it| !chars::is_token_word(it)) {
-            return Err(Fault::HeaderValue.into());
+    /// What is wrong with the headers as a whole.
+    fn check_headers(&self, count: usize, limits: &Limits) -> Result<(), Fault> {
+        match self.protocol {
+            Some(protocol) if !chars::is_token_word(protocol) => Err(Fault::HeaderValue),
+            _ if self.names_two_hosts => Err(Fault::HostTwice),
+            _ if self.header_bytes > limits.headers_bytes_max => Err(Fault::HeadersTooLong),
+            _ if count > limits.headers_max => Err(Fault::HeadersTooMany),
+            _ => Ok(()),
         }
-        let connection = upgrade.map(|_| ("connection", &b"Upgrade"[..]));
-        let host = self.authority.map(|authority| ("host", authority));
-        let added = [connection, upgrade, host].into_iter().flatten();
-        let joined = cookies.map(|field| ("cookie", list.at(field).1));
-        let mut bytes = 0;
-        let mut put = |(name, value): (&'a str, &'a [u8])| {
-            bytes += name.len() + value.len() + LINE_BYTES;
-            headers.push(Header { name, value });
-        };
-        added.for_each(&mut put);
-        for (entry, name, value) in list.entries() {
-            match (name, self.authority) {
-                ([b':', ..], _) => {}
-                (b"cookie", _) if joined.is_some() => {}
-                (b"host", Some(authority)) => {
-                    if !value.eq_ignore_ascii_case(authority) {
-                        return Err(Fault::HostTwice.into());
-                    }
-                }
-                _ => {
-                    let name = match entry {
-                        Some(entry) => entry.name(),
-                        None => std::str::from_utf8(name).map_err(|_| Refusal::Malformed)?,
-                    };
-                    put((name, value));
-                }
-            }
-        }
-        joined.into_iter().for_each(&mut put);
-        if bytes > limits.headers_bytes_max {
-            return Err(Fault::HeadersTooLong.into());
-        }
-        if headers.len() > limits.headers_max {
-            return Err(Fault::HeadersTooMany.into());
-        }
-        Ok(())
     }
 }
 
@@ -314,12 +321,12 @@ impl<'l> Name<'l> {
         }
     }
 
-    /// Whether it is that of a header which a request may have, with this value.
-    fn is_header_of(self, value: &[u8]) -> bool {
-        let name = match self {
-            Name::Spelled(name) => name,
-            Name::Usual => return true,
-            _ => return false,
+    /// The name, if it is that of a header which a request may have, with this value.
+    fn as_header(self, entry: Option<Entry>, value: &[u8]) -> Option<&'l str> {
+        let name = match (self, entry) {
+            (Name::Spelled(name), _) => name,
+            (Name::Usual, Some(entry)) => return Some(entry.name()),
+            _ => return None,
         };
         // 8.2.1: "A field name MUST NOT contain characters in the ranges 0x00-0x20, 0x41-0x5a, or
         // 0x7f-0xff"; 8.3: "Endpoints MUST treat a request or response that contains undefined or
@@ -328,7 +335,8 @@ impl<'l> Name<'l> {
         // 8.2.2: "Any message containing connection-specific header fields MUST be treated as
         // malformed", but for TE, "which ... MUST NOT contain any value other than 'trailers'".
         let is_te = name == b"te" && !value.eq_ignore_ascii_case(b"trailers");
-        is_name && !is_te && !is_of_connection(name)
+        let is_header = is_name && !is_te && !is_of_connection(name);
+        std::str::from_utf8(name).ok().filter(|_| is_header)
     }
 }
 
@@ -344,6 +352,6 @@ fn check_space(value: &[u8]) -> Option<Fault> {
 /// Whether these may come after a body (RFC 9113 section 8.1).
 pub(super) fn are_trailers(list: &FieldList) -> bool {
     list.entries().all(|(entry, name, value)| {
-        chars::is_header_value(value) && Name::of(entry, name).is_header_of(value)
+        chars::is_header_value(value) && Name::of(entry, name).as_header(entry, value).is_some()
     })
 }

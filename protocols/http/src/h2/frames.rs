@@ -279,16 +279,20 @@ impl<S: Service> Session<S> {
             return self.refuse(frame.stream, code);
         }
         self.has_asked = true;
-        let stream = Stream::new(self.core.flow(frame), connection.turn());
-        let at = self.streams.push(stream);
-        let (core, stream) = (&mut self.core, &mut self.streams[at]);
-        if let Err(code) = request::serve(&mut Link { connection, core }, list, stream) {
-            self.streams.swap_remove(at);
+        let mut stream = Stream::new(self.core.flow(frame), connection.turn());
+        let core = &mut self.core;
+        let link = &mut Link { connection, core };
+        if let Err(code) = request::serve(link, list, &mut stream) {
             return self.refuse(frame.stream, code);
         }
         if let Some(priority) = self.early.take(frame.stream) {
-            self.streams[at].priority = priority;
+            stream.priority = priority;
         }
+        if stream.is_over() {
+            // As most are: it never was among the others.
+            return Ok(stream.end(link)?);
+        }
+        let at = self.streams.push(stream);
         self.move_stream(connection, at);
         Ok(())
     }

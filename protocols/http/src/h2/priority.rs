@@ -24,7 +24,7 @@ use super::bounds::{EARLY_MAX, STREAMS_MAX};
 use crate::header_values::parameters::{parameters, quoted_elements};
 
 /// The name of the field.
-pub(super) const FIELD: &[u8] = b"priority";
+pub(super) const FIELD: &str = "priority";
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use httparse::Header;
 use super::bounds::is_streamed;
 use super::fields::{Asked, Refusal};
 use super::flow::Flow;
-use super::hpack::{Field, FieldList, put_status};
+use super::hpack::{FieldList, put_status};
 use super::link::Link;
 use super::priority::{self, Priority};
 use super::stream::{Home, Incoming, Stream};
@@ -44,30 +44,15 @@ pub(super) fn serve<S: Service>(
 ) -> Result<(), Code> {
     let cookies = list.join_cookies();
     let list = &*list;
-    let said = list.iter().filter(|(name, _)| *name == priority::FIELD);
-    stream.priority = Priority::of(said.map(|(_, value)| value));
-    let asked = match Asked::of(list) {
-        Ok(asked) => asked,
+    let mut headers = std::mem::take(&mut connection.thread.h2.headers);
+    let served = match Asked::of((list, cookies), &mut headers) {
+        Ok(asked) => stream.serve(connection, &asked, (list, &headers)),
         // What is missing may be beyond the bounds.
-        Err(_) if list.is_over() => Asked::default(),
-        Err(_) => return Err(Code::Protocol),
+        Err(_) if list.is_over() => stream.serve(connection, &Asked::default(), (list, &[])),
+        Err(_) => Err(Code::Protocol),
     };
-    stream.is_head = asked.is_head();
-    let served = match list.is_over() {
-        true => Err(Fault::HeadersTooLong.into()),
-        false => stream.take_asked(connection, &asked, (list, cookies)),
-    };
-    match served {
-        Ok(()) => {}
-        Err(Refusal::Malformed) => return Err(Code::Protocol),
-        Err(Refusal::Fault(fault)) => {
-            if stream.record.is_none() && connection.session.is_logged() {
-                stream.record = Some(log(connection).of_unread_stream(&asked.line()));
-            }
-            stream.fault(connection, fault);
-        }
-    }
-    Ok(())
+    connection.thread.h2.headers = emptied(headers);
+    served
 }
 
 /// An empty list for other headers, in the memory of this one.
@@ -78,11 +63,44 @@ fn emptied<'a>(mut headers: Vec<Header<'_>>) -> Vec<Header<'a>> {
 }
 
 impl<S: Service> Stream<S> {
-    fn take_asked(
+    /// Takes it. `listed`: its fields, and its headers.
+    ///
+    /// # Errors
+    /// It is malformed.
+    fn serve<'c: 'h, 'h>(
         &mut self,
-        connection: &mut Link<'_, '_, S>,
-        asked: &Asked<'_>,
-        fields: (&FieldList, Option<Field>),
+        connection: &mut Link<'_, 'c, S>,
+        asked: &Asked<'h>,
+        listed: (&'h FieldList, &'h [Header<'h>]),
+    ) -> Result<(), Code> {
+        self.is_head = asked.is_head();
+        if asked.has_priority {
+            let said = listed.0.iter();
+            let said = said.filter(|(name, _)| *name == priority::FIELD.as_bytes());
+            self.priority = Priority::of(said.map(|(_, value)| value));
+        }
+        let served = match listed.0.is_over() {
+            true => Err(Fault::HeadersTooLong.into()),
+            false => self.take_asked(connection, asked, listed),
+        };
+        match served {
+            Ok(()) => Ok(()),
+            Err(Refusal::Malformed) => Err(Code::Protocol),
+            Err(Refusal::Fault(fault)) => {
+                if self.record.is_none() && connection.session.is_logged() {
+                    self.record = Some(log(connection).of_unread_stream(&asked.line()));
+                }
+                self.fault(connection, fault);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_asked<'c: 'h, 'h>(
+        &mut self,
+        connection: &mut Link<'_, 'c, S>,
+        asked: &Asked<'h>,
+        (list, headers): (&'h FieldList, &'h [Header<'h>]),
     ) -> Result<(), Refusal> {
         let spelled = asked.target()?;
         let resolved;
@@ -93,17 +111,10 @@ impl<S: Service> Stream<S> {
             }
             parsed => (spelled, spelled, parsed),
         };
-        let mut headers = std::mem::take(&mut connection.thread.h2.headers);
         let limits = &connection.protocol.limits;
         let known_host = &connection.thread.host.name;
-        let listed = asked.headers(fields, &mut headers, limits);
-        let listed = listed.map(|()| (&headers[..], fields.0.text_bytes()));
-        let taken = match asked.head(target, listed, limits, known_host) {
-            Ok(head) => self.take_parsed(connection, head, asked.asks_tunnel()),
-            Err(refusal) => Err(refusal),
-        };
-        connection.thread.h2.headers = emptied(headers);
-        taken
+        let head = asked.head(target, (headers, list.text_bytes()), limits, known_host)?;
+        self.take_parsed(connection, head, asked.asks_tunnel())
     }
 
     // The one call that is not cold had better not copy the head.

@@ -17,7 +17,7 @@ use flatpath::memory::{Buffer, Wanted};
 use flatpath::{Job, Stall};
 use http::StatusCode;
 
-use super::bounds::UNHELD_BYTES_MAX;
+use super::bounds::{SENT_AT_ONCE_BYTES, UNHELD_BYTES_MAX};
 use super::hpack::put_field;
 use super::link::Link;
 use super::stream::{Home, Stream};
@@ -246,6 +246,10 @@ impl<S: Service> Stream<S> {
             _ if tunnel.is_some() => (rest, Source::Tunnel),
             Body::Empty | Body::Payload(_) | Body::Reader(_) => (rest, Source::End),
         };
+        let is_whole = matches!(source, Source::End) && trailing.is_none() && !has_more;
+        if is_whole && (is_end || self.send_whole(connection, &front)) {
+            return;
+        }
         let sending = self.sending.insert(Sending {
             front: Bytes::new(),
             is_held: false,
@@ -257,6 +261,18 @@ impl<S: Service> Stream<S> {
         if let Some((tunnel, early)) = tunnel {
             self.begin_tunnel(connection, tunnel, early);
         }
+    }
+
+    /// Sends a body with its head, if that is its turn: so most replies end here, and keep nothing.
+    fn send_whole(&mut self, connection: &mut Link<'_, '_, S>, body: &Bytes) -> bool {
+        let room = connection.core.send_room(&self.flow);
+        let has_room = body.len() <= room.min(SENT_AT_ONCE_BYTES) && !connection.output_is_full();
+        let is_sent = has_room && connection.send_data(&mut self.flow, body, true).is_ok();
+        if is_sent {
+            self.sent.body_bytes += body.len() as u64;
+            self.sent.is_complete = true;
+        }
+        is_sent
     }
 
     /// Sends as much as there is and has room, at most about so much. Returns how much was sent;

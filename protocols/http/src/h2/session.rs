@@ -243,14 +243,10 @@ impl<S: Service> Session<S> {
 
     /// A stream is over.
     fn end_stream(&mut self, connection: &mut Connection<'_, S>, at: usize) {
-        let (core, stream) = (&mut self.core, &mut self.streams[at]);
-        if !stream.is_cut && !stream.flow.is_received {
-            core.put_reset(stream.flow.id, Code::NoError);
-        }
-        let over = core.patience.stream_is_over(stream.is_cancelled());
-        stream.end(&mut Link { connection, core });
+        let core = &mut self.core;
+        let ended = self.streams[at].end(&mut Link { connection, core });
         self.streams.swap_remove(at);
-        if let Err(code) = over {
+        if let Err(code) = ended {
             self.end(code);
         }
     }
@@ -464,7 +460,7 @@ impl<S: Service> Session<S> {
         let core = &mut self.core;
         let link = &mut Link { connection, core };
         for mut stream in self.streams.take_all() {
-            stream.end(link);
+            stream.leave(link);
         }
         self.core.out = Vec::new();
     }

@@ -169,11 +169,12 @@ impl<S: Service> Stream<S> {
         let phase = self.awaited();
         let restarts = self.tunneled.as_mut().map(|it| &mut it.wishes.restarts);
         let restarts = restarts.is_some_and(std::mem::take);
-        if has_sent || restarts || self.phase != phase {
+        let begins_to_linger = self.lingers_since.is_none() && self.lingers();
+        if has_sent || restarts || begins_to_linger || self.phase != phase {
             (self.phase, self.pace) = (phase, Pace::begin(turn));
         }
-        if self.lingers() {
-            self.lingers_since.get_or_insert(turn.now());
+        if begins_to_linger {
+            self.lingers_since = Some(turn.now());
         }
     }
 
@@ -427,8 +428,21 @@ impl<S: Service> Stream<S> {
         self.reply(connection, Outgoing::words(REFUSAL, self.meta()));
     }
 
+    /// The stream is over: its client hears of it, if it may be sending.
+    ///
+    /// # Errors
+    /// The client has cancelled too many.
+    pub(super) fn end(&mut self, connection: &mut Link<'_, '_, S>) -> Result<(), Code> {
+        if !self.is_cut && !self.flow.is_received {
+            connection.core.put_reset(self.flow.id, Code::NoError);
+        }
+        let is_borne = connection.core.patience.stream_is_over(self.is_cancelled());
+        self.leave(connection);
+        is_borne
+    }
+
     /// The stream is over, or its connection: drops all, and writes the line of the access log.
-    pub(super) fn end(&mut self, connection: &mut Link<'_, '_, S>) {
+    pub(super) fn leave(&mut self, connection: &mut Link<'_, '_, S>) {
         self.give_window_back(connection);
         match std::mem::take(&mut self.job) {
             Home::Here(job) if job.is_receiving() => self.abandon(connection, job),

@@ -100,15 +100,14 @@ impl<'a> Out<'a> {
 
 impl Sink for Out<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        match &mut self.output {
-            Some((buffer, _)) if buffer.room() >= bytes.len() => {
+        if let Some((buffer, _)) = &mut self.output {
+            if buffer.room() >= bytes.len() {
                 buffer.append(bytes);
+                return;
             }
-            _ => {
-                self.leave_output();
-                self.scratch.extend_from_slice(bytes);
-            }
+            self.leave_output();
         }
+        self.scratch.extend_from_slice(bytes);
     }
 }
 
