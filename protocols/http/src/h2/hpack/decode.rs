@@ -15,12 +15,15 @@
 //! A name that the block takes from the static table is not copied: the list has its number, which
 //! says what it is, so it is not compared or checked again.
 //!
+//! A value in Huffman's code that has come before is not decoded again (`repeated`).
+//!
 //! Cost: one copy of each value, and of each name that is spelled out. No allocation once the
 //! list's text has grown, but for the table of a client that has not heard yet that there is to be
 //! none.
 
 use super::Broken;
 use super::huffman;
+use super::repeated::Repeated;
 use super::table::{Dynamic, ENTRY_OVERHEAD_BYTES, Entry, STATIC_ENTRIES, TABLE_BYTES_MAX};
 
 /// Where a field's name and value are in the text of its list: one after the other, or its value
@@ -43,6 +46,8 @@ pub(crate) struct FieldList {
     bytes_max: usize,
     /// How many are called `cookie`.
     cookies: usize,
+    /// What lists before had.
+    repeated: Repeated,
 }
 
 impl FieldList {
@@ -281,7 +286,13 @@ impl Decoder {
             }
         }
         let value_from = list.text.len();
-        string(input, &mut list.text)?;
+        match (spelled(input)?, entry) {
+            // What no table may get is not kept either.
+            ((value, true), Some(entry)) if first & 0xf0 != NEVER_ADDED => {
+                list.repeated.decode(entry, value, &mut list.text)?;
+            }
+            ((value, is_huffman), _) => put(value, is_huffman, &mut list.text)?,
+        }
         if is_added {
             let bytes = list.text.len() - from + ENTRY_OVERHEAD_BYTES;
             let left = self.table_bytes_left.checked_sub(bytes);
@@ -333,15 +344,29 @@ fn integer(input: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
     Ok(value)
 }
 
-/// A string (RFC 7541 section 5.2), appended.
-fn string(input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+/// The first bits of a field that no table may get (RFC 7541 section 6.2.3).
+const NEVER_ADDED: u8 = 0x10;
+
+/// A string (RFC 7541 section 5.2) as it is spelled, and whether that is Huffman's code.
+fn spelled<'i>(input: &mut &'i [u8]) -> Result<(&'i [u8], bool), Broken> {
     let is_huffman = input.first().is_some_and(|first| first & 0x80 != 0);
     let length = integer(input, 7)?;
     let (text, rest) = input.split_at_checked(length).ok_or(Broken)?;
     *input = rest;
+    Ok((text, is_huffman))
+}
+
+/// Appends what it says.
+fn put(text: &[u8], is_huffman: bool, out: &mut Vec<u8>) -> Result<(), Broken> {
     match is_huffman {
         true => huffman::decode(text, out)?,
         false => out.extend_from_slice(text),
     }
     Ok(())
+}
+
+/// A string, appended.
+fn string(input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    let (text, is_huffman) = spelled(input)?;
+    put(text, is_huffman, out)
 }

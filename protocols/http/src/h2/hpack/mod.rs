@@ -1,12 +1,13 @@
 //! HPACK, how HTTP/2 writes fields (RFC 7541): a decoder that keeps as little as the RFC lets it,
 //! and an encoder that keeps nothing.
 //!
-//! | file      | what it does                                               |
-//! |-----------|------------------------------------------------------------|
-//! | `huffman` | strings in fewer bits                                      |
-//! | `table`   | the static table, and a client's dynamic one               |
-//! | `decode`  | a block to the fields of a list                            |
-//! | `encode`  | fields to a block                                          |
+//! | file       | what it does                                               |
+//! |------------|------------------------------------------------------------|
+//! | `huffman`  | strings in fewer bits                                      |
+//! | `table`    | the static table, and a client's dynamic one               |
+//! | `repeated` | values that come again                                     |
+//! | `decode`   | a block to the fields of a list                            |
+//! | `encode`   | fields to a block                                          |
 //!
 //! A server of HTTP/2 announces that it keeps no dynamic table (RFC 9113 section 6.5.2). Until its
 //! client has acknowledged that, the client may use one of 4,096 bytes; afterwards it is freed.
@@ -17,6 +18,7 @@
 
 mod huffman;
 mod table;
+mod repeated;
 mod decode;
 mod encode;
 
