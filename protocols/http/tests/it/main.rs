@@ -24,6 +24,7 @@ mod h2_held_back;
 mod h2_memory;
 mod h2_priorities;
 mod h2_rules;
+mod h2_transitions;
 mod head_refused;
 mod hosts;
 mod late;
