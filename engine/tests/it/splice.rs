@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::knots::Knots;
 use crate::lines::{cut, on_both};
@@ -136,6 +136,9 @@ fn what_was_said_behind_the_name_goes_along() {
     });
 }
 
+/// So many clients are answered by the server while a write finds no room, one after the other.
+const TURNS_REFUSED: u32 = 50;
+
 #[test]
 fn a_reader_that_stops_stops_the_writer_and_costs_bounded_memory() {
     on_both(|choice| {
@@ -143,21 +146,25 @@ fn a_reader_that_stops_stops_the_writer_and_costs_bounded_memory() {
         let (mut one, mut other) = tied(address);
         one.set_nonblocking(true).expect("a socket");
         let handle = running.handle();
-        // Until nothing has moved for a while: every queue on the way is full.
-        let (mut sent, mut moved) = (0_usize, Instant::now());
+        // Until the server has had many turns and nothing has moved: all on the way is full.
+        let (mut sent, mut refused, mut asked) = (0_usize, 0, 0);
         let chunk = pattern(1 << 16, 3);
-        while moved.elapsed() < stretched(Duration::from_millis(200)) {
+        while refused < TURNS_REFUSED {
             match one.write(&chunk[sent % chunk.len()..]) {
                 Ok(bytes) => {
                     sent += bytes;
-                    moved = Instant::now();
+                    refused = 0;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    thread::sleep(Duration::from_millis(1));
+                    hear(&mut client(address, b"!\n"), b"gone\n");
+                    (refused, asked) = (refused + 1, asked + 1);
                 }
                 Err(error) => panic!("{error}"),
             }
         }
+        until_true("those who asked are gone", || {
+            handle.statistics().connections_closed == asked
+        });
         // Queued on the other end, the buffer that was being filled, and one on its way.
         let bound = (256 + 2 * 64) * 1024;
         let pooled = handle.pool_statistics().in_use_bytes;
