@@ -240,17 +240,25 @@ pub(crate) fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     })
 }
 
-/// The most similar of `words`, if its similarity is above `least`. Identical words have 1.
+/// The most similar of `words`, if its similarity is above `least`.
 pub(crate) fn similar(
     word: &str,
     words: impl Iterator<Item = String>,
     least: f64,
 ) -> Option<String> {
+    most_similar(word, words, least).map(|(_, it)| it)
+}
+
+/// The same, with its similarity: identical words have 1.
+pub(crate) fn most_similar(
+    word: &str,
+    words: impl Iterator<Item = String>,
+    least: f64,
+) -> Option<(f64, String)> {
     words
         .map(|it| (strsim::jaro(word, &it), it))
         .filter(|(similarity, _)| *similarity > least)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, it)| it)
 }
 
 #[cfg(test)]

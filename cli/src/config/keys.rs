@@ -2,12 +2,12 @@
 //! manual page describes them, and an error says where a misplaced key belongs.
 //!
 //! A key that another part of the file has belongs there; an option of `/etc/exports` is one of an
-//! `[[export]]`; and one that is similar to a key of its own part is meant to be that.
+//! `[[export]]`; and one that is similar to a key is meant to be the most similar one of all parts.
 
 use flatpath_nfs::ExportsFile;
 
 use crate::settings::{ListenerProtocol, SETTINGS, Setting};
-use crate::units::similar;
+use crate::units::most_similar;
 
 /// From this similarity on a key counts as a misspelling of another one of its part.
 const SIMILAR: f64 = 0.8;
@@ -219,18 +219,30 @@ pub(super) fn unknown(name: &str, place: Place) -> String {
     if let Some(elsewhere) = elsewhere(name) {
         return format!("there is no {name} {here}: {elsewhere}");
     }
-    if let Some(meant) = similar(name, place.keys().into_iter(), SIMILAR) {
-        return format!("there is no {name} {here}: did you mean {meant}?");
-    }
-    for other in Place::TABLES.into_iter().filter(|it| *it != place) {
-        if let Some(meant) = similar(name, other.keys().into_iter(), SIMILAR_ELSEWHERE) {
-            let there = other.words();
-            return format!(
-                "there is no {name} {here}: did you mean {meant}, which stands {there}?"
-            );
+    match meant(name, place) {
+        Some((meant, there)) if there == place => {
+            format!("there is no {name} {here}: did you mean {meant}?")
         }
+        Some((meant, there)) => {
+            let there = there.words();
+            format!("there is no {name} {here}: did you mean {meant}, which stands {there}?")
+        }
+        None => format!("there is no {name} {here}"),
     }
-    format!("there is no {name} {here}")
+}
+
+/// The key that is most similar to this one, of all parts, and its part; of several this one, and
+/// then that which is named first.
+fn meant(name: &str, place: Place) -> Option<(String, Place)> {
+    let others = Place::TABLES.into_iter().filter(|it| *it != place);
+    let parts = others.map(|it| (it, SIMILAR_ELSEWHERE)).rev();
+    let parts = parts.chain([(place, SIMILAR)]);
+    let similar = parts.filter_map(|(part, least)| {
+        let (similarity, key) = most_similar(name, part.keys().into_iter(), least)?;
+        Some((similarity, key, part))
+    });
+    let best = similar.max_by(|(one, ..), (other, ..)| one.total_cmp(other));
+    best.map(|(_, key, part)| (key, part))
 }
 
 /// Where a key belongs that is no setting: to tables, or to the options of an export.
@@ -301,6 +313,31 @@ mod tests {
     fn refusal(table: &str, key: &str) -> String {
         let read = Configuration::from_text(&format!("{table}\n{key} = []\n"));
         read.err().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_meant_to_be_the_most_similar_of_all_parts() {
+        let site = "[[site]]\ndir = \"a\"";
+        for (table, key, meant) in [
+            // `acme` is similar to it as well, and stands there.
+            (
+                "",
+                "name",
+                "did you mean names, which stands in a [[site]]?",
+            ),
+            ("", "acm", "did you mean acme?"),
+            (site, "name", "did you mean names?"),
+            ("", "htpp", "did you mean http?"),
+        ] {
+            let why = refusal(table, key);
+            assert!(why.contains(meant), "{table} {key}: {why}");
+        }
+        assert!(!refusal("", "no-such").contains("did you mean"));
+        // None is as similar as itself: the part that it stands in comes first.
+        assert_eq!(
+            meant("clientz", Place::Export).map(|it| it.1),
+            Some(Place::Export)
+        );
     }
 
     #[test]
