@@ -122,8 +122,8 @@ pub enum Operation<'a> {
 /// The caller promises (the simulation asserts it, and the others where that costs little)
 /// - C1: user_data is at most [`USER_DATA_MAX`], and no two live operations have the same one.
 /// - C2: one receive (or recv_into) and one send at a time per socket, and one connect ever; one
-///   accept at a time per listener; one poll at a time per eventfd; one receive at a time per socket
-///   of datagrams.
+///   accept at a time per listener; one poll at a time per eventfd; one receive at a time per
+///   socket of datagrams.
 /// - C3: no operation is outstanding on a socket that is closed or aborted; a send is not
 ///   outstanding on a socket whose writing side is shut down.
 /// - C4: a closed socket is not used again. A send with [`AfterSend::Close`] closes it as soon as
@@ -155,8 +155,9 @@ pub enum Operation<'a> {
 ///   with its own sender. What is reported for another one (ICMP) ends no receive. Of one socket
 ///   and in one wait, no more come than the region has pages, and on epoll at most 64.
 /// - D9: a connect completes once: with `Connected`, when the peer's kernel has accepted and before
-///   any byte is received, or with the reason for which it never will. For how long a peer that does
-///   not answer is awaited is the caller's to say, with a cancel. The socket stays open either way.
+///   any byte is received, or with the reason for which it never will. For how long a peer that
+///   does not answer is awaited is the caller's to say, with a cancel. The socket stays open
+///   either way.
 ///
 /// A method that takes the number of a region panics when there is no such region: 0 is the common
 /// one, the others are those of [`DriverConfig::regions`](crate::DriverConfig::regions) in order.
@@ -256,8 +257,8 @@ pub trait Driver {
     /// [`Driver::wait`] as everything does, also where the outcome is known at once. For a Unix
     /// socket it always is: Failed(AGAIN) where as many connections wait as its listener takes.
     ///
-    /// Cost: one system call, none on io_uring for TCP. On epoll three more in all for TCP: to begin
-    /// and to end watching, and one that asks for the outcome.
+    /// Cost: one system call, none on io_uring for TCP. On epoll three more in all for TCP: to
+    /// begin and to end watching, and one that asks for the outcome.
     fn connect(&mut self, socket: Socket, remote: &Remote, user_data: u64);
 
     // Bytes in.

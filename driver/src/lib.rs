@@ -58,11 +58,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! In reading order: [`driver`](Driver) is the contract, `socket`, `remote` and `completion` its types,
-//! `datagram` sockets without connections,
-//! `segment` what is sent, `region` and `fragment` what is received and retained, `waker` how
-//! another thread ends a wait, `eventfd` what a driver polls. Then `uring`, `epoll` and
-//! `simulation` (a feature, for tests), each with one file per operation. [`probe`] and
+//! In reading order: [`driver`](Driver) is the contract, `socket`, `remote` and `completion` its
+//! types, `datagram` sockets without connections, `segment` what is sent, `region` and `fragment`
+//! what is received and retained, `waker` how another thread ends a wait, `eventfd` what a driver
+//! polls. Then `uring`, `epoll` and `simulation` (a feature, for tests), each with one file per
+//! operation. [`probe`] and
 //! [`select()`] tell which of them this machine offers, [`idle`] what its processors do without
 //! work.
 //!

@@ -3,15 +3,15 @@
 //! What every driver does alike for [`Driver::socket`](crate::Driver::socket) and
 //! [`Driver::connect`](crate::Driver::connect) is here:
 //!
-//! | step           | TCP                                     | a Unix socket                          |
-//! |----------------|-----------------------------------------|----------------------------------------|
-//! | its socket     | `TCP_NODELAY`, close-on-exec            | close-on-exec                          |
-//! | the connect    | waits for the peer: the driver's affair | is over in the call, or fails in it    |
+//! | step | TCP | a Unix socket |
+//! |---|---|---|
+//! | its socket | `TCP_NODELAY`, close-on-exec | close-on-exec |
+//! | the connect | waits for the peer: the driver's affair | is over in the call, or fails in it |
 //!
 //! A Unix socket is never waited for: its kernel knows at once whether a process listens there and
 //! has room. EAGAIN says that its backlog is full (unix(7)). There is no event for its room, so a
-//! wait would be a loop or a thread of the kernel's; whether and when to try again is for the caller
-//! to say, who may have another place to go to.
+//! wait would be a loop or a thread of the kernel's; whether and when to try again is for the
+//! caller to say, who may have another place to go to.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! epoll: the same completions, made by trying calls and waiting for edges. Needs Linux 5.10.
 //!
 //! Files: `table` is what is known per descriptor, `buffers` the memory received into, and each
-//! operation has a file: `accept`, `connect`, `receive`, `recv_into`, `datagrams`, `send`, `poll_eventfd`,
-//! `close` (with abort, shutdown_write and cancel).
+//! operation has a file: `accept`, `connect`, `receive`, `recv_into`, `datagrams`, `send`,
+//! `poll_eventfd`, `close` (with abort, shutdown_write and cancel).
 //!
 //! A wait first does the work that is listed: sends and receives started since the last wait, and
 //! what a bound per turn left over. If completions came of that, it returns without asking the

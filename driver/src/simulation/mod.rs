@@ -9,7 +9,8 @@
 //! Files: `network` is what a test holds, `world` the state, `stream` one direction of a
 //! connection, `inbox` a socket without, `faults` the mix, `operations` the bookkeeping, `progress`
 //! the kernel at work (with the polls of eventfds), and each other operation has a file: `accept`,
-//! `connect` (and the servers that connections are opened to), `receive` (with recv_into), `datagrams`, `send`, `close` (with abort, shutdown_write, cancel).
+//! `connect` (and the servers that connections are opened to), `receive` (with recv_into),
+//! `datagrams`, `send`, `close` (with abort, shutdown_write, cancel).
 //!
 //! A wait never blocks. If nothing is due, it moves the clock to what happens next, to the time-out
 //! or by one step, whichever is first, so that clients driven by a test get their turn.

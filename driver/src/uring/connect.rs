@@ -2,13 +2,14 @@
 //! connected in the call (`remote.rs`).
 //!
 //! The kernel starts the handshake, waits until the socket can be written to, and asks for the
-//! outcome (io_uring/net.c, `io_connect`). The socket blocks: of one that does not, the kernel would
-//! complete the entry with EAGAIN instead of waiting.
+//! outcome (io_uring/net.c, `io_connect`). The socket blocks: of one that does not, the kernel
+//! would complete the entry with EAGAIN instead of waiting.
 //!
 //! Invariants
-//! - CO1: an entry of the table holds the address from `start_connect` to the completion, at a place
-//!   that does not move. The kernel copies it when the entry is submitted (`io_connect_prep`).
-//! - CO2: nothing else is under way on the socket meanwhile (C9): its state says so.
+//! - UC1: an entry of the table holds the address from `start_connect` to the completion, at a
+//!   place that does not move. The kernel copies it when the entry is submitted
+//!   (`io_connect_prep`).
+//! - UC2: nothing else is under way on the socket meanwhile (C9): its state says so.
 //!
 //! Cost: one entry in the queue; after warm-up no allocation.
 
@@ -61,7 +62,7 @@ impl Uring {
         let entry = opcode::Connect::new(fd_of(socket), start, length).build();
         let index = index as u32;
         let entry = entry.user_data(Origin::Connect { index }.pack());
-        // SAFETY: CO1: the address stays where it is until the completion.
+        // SAFETY: UC1: the address stays where it is until the completion.
         unsafe { self.ring.push(entry, None) };
     }
 
@@ -80,7 +81,7 @@ impl Uring {
 
     pub(super) fn connected(&mut self, index: u32, result: i32, completions: &mut Vec<Completion>) {
         self.outstanding -= 1;
-        // A connect completes once (CO1).
+        // A connect completes once (UC1).
         let Connect {
             user_data, socket, ..
         } = self.connects.remove(index as usize);

@@ -9,8 +9,8 @@
 //!
 //! Invariants
 //! - U1: `outstanding` counts accepts, connects, receives (of datagrams as well), recv_intos, sends
-//!   and watches without a final completion. Nothing the kernel may touch is freed while it is above
-//!   zero.
+//!   and watches without a final completion. Nothing the kernel may touch is freed while it is
+//!   above zero.
 //! - U2: the driver stays on its thread: the kernel refuses any other (SINGLE_ISSUER). It is not
 //!   `Send`.
 //!

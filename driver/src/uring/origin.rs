@@ -3,7 +3,8 @@
 //! The two bits above the caller's user_data say which kind of operation completes. Accepts and
 //! receives carry the caller's user_data itself; sends, recv_intos and watches carry the index of
 //! their entry in a table, and a bit that says in which; what the driver does for itself carries
-//! its kind, and a poll for an accept, the cancel of a send or a connect its index above those kinds.
+//! its kind, and a poll for an accept, the cancel of a send or a connect its index above those
+//! kinds.
 
 use crate::driver::USER_DATA_MAX;
 

@@ -2,7 +2,7 @@
 //!
 //! Here is what they hold; what is done with it is in the operations' own files, and so are the
 //! invariants: I1 in `recv_into`, P1 to P3 in `send`, W1 and W2 in `poll_eventfd`, SA1 in
-//! `accept_shared`, CO1 and CO2 in `connect`.
+//! `accept_shared`, UC1 and UC2 in `connect`.
 
 use std::sync::Arc;
 

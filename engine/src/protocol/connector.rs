@@ -1,25 +1,25 @@
 //! Connections that this server opens: what a protocol wishes, and why one could not be had.
 //!
 //! A protocol that answers by asking another server names it, and how the session of the new
-//! connection begins ([`Connector::to`]); [`Io::connect`] takes that, and the network thread carries
-//! it out after the call, as it does with every wish (`network/connect.rs`). The new connection is
-//! one of the same network thread: the two may be spliced ([`Io::splice`]), and what they say to
-//! each other needs no lock that is contended.
+//! connection begins ([`Connector::to`]); [`Io::connect`] takes that, and the network thread
+//! carries it out after the call, as it does with every wish (`network/connect.rs`). The new
+//! connection is one of the same network thread: the two may be spliced ([`Io::splice`]), and what
+//! they say to each other needs no lock that is contended.
 //!
-//! | what                        | a connection that was accepted | one that was opened               |
-//! |-----------------------------|--------------------------------|-----------------------------------|
-//! | takes                       | a place, a descriptor          | the same                          |
-//! | deadlines, memory, metrics  | those of its listener          | those of the listener of the      |
-//! |                             |                                | connection that wished it         |
-//! | counts for an address       | its client's                   | none: no limit and no share       |
-//! | counts for its listener's   | yes                            | no: it is no client               |
-//! | `connections_max`           |                                |                                   |
-//! | begins with                 | `Phase::Head`                  | `Phase::Wait`: the peer's answer  |
-//! |                             |                                | is awaited for `wait_timeout`     |
-//! | closed for a newcomer       | while it rests                 | in `Phase::Idle` and `Phase::Head`|
-//! |                             |                                | alone, if the protocol sets them  |
-//! | is in a drain               | notified                       | notified, likewise                |
-//! | is handed to a new process  | no                             | no: it ends where it was opened   |
+//! | what | a connection that was accepted | one that was opened |
+//! |---|---|---|
+//! | takes | a place, a descriptor | the same |
+//! | deadlines, memory, metrics | those of its listener | those of the listener of the |
+//! |  |  | connection that wished it |
+//! | counts for an address | its client's | none: no limit and no share |
+//! | counts for its listener's | yes | no: it is no client |
+//! | `connections_max` |  |  |
+//! | begins with | `Phase::Head` | `Phase::Wait`: the peer's answer |
+//! |  |  | is awaited for `wait_timeout` |
+//! | closed for a newcomer | while it rests | in `Phase::Idle` and `Phase::Head` |
+//! |  |  | alone, if the protocol sets them |
+//! | is in a drain | notified | notified, likewise |
+//! | is handed to a new process | no | no: it ends where it was opened |
 //!
 //! An opened connection that waits for the next request, in a pool, is idle: its protocol sets
 //! [`Phase::Idle`](crate::Phase::Idle), and it gives up its place to a newcomer like any client

@@ -19,8 +19,9 @@ pub enum Event<'a> {
     /// TLS is established: [`Io::tls`] has what was agreed on. By default: nothing.
     Secured,
     /// The connection has been accepted, or [handed over](Io::hand_over) by another protocol, or
-    /// [opened](Io::connect), and nothing of it was received here yet. [`Io::peer`] says where it comes from. To refuse it,
-    /// close it, at once or after a reply: nothing of it is received then. By default: nothing.
+    /// [opened](Io::connect), and nothing of it was received here yet. [`Io::peer`] says where it
+    /// comes from. To refuse it, close it, at once or after a reply: nothing of it is received
+    /// then. By default: nothing.
     Connected,
     /// Bytes have arrived and lie in a pipe, as [`Io::receive_piped`] has asked for: all of them
     /// are taken. [`Io::stall`] has no more received. What is written here is sent after the next

@@ -4,12 +4,12 @@
 //! that stands, the two are spliced, and the kernel moves the bytes from one to the other. Where it
 //! cannot be opened, the client's connection is closed.
 //!
-//! | what happens                      | what becomes of the client         | of the other connection |
-//! |-----------------------------------|------------------------------------|-------------------------|
-//! | the other server has accepted     | spliced                            | spliced                 |
-//! | it cannot be reached, or not now  | closed                             | never stood             |
-//! | the client is gone meanwhile      | gone                               | closed when it stands   |
-//! | the server drains                 | as long as it lasts, if it began   | likewise                |
+//! | what happens | what becomes of the client | of the other connection |
+//! |---|---|---|
+//! | the other server has accepted | spliced | spliced |
+//! | it cannot be reached, or not now | closed | never stood |
+//! | the client is gone meanwhile | gone | closed when it stands |
+//! | the server drains | as long as it lasts, if it began | likewise |
 //!
 //! [`Io::connect`]: flatpath::Io::connect
 #![forbid(unsafe_code)]

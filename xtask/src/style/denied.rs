@@ -142,21 +142,6 @@ const CHECKS: &[(&str, Check)] = &[
         facts.has_no_crate(&["reqwest", "hyper-util", "curl", "attohttpc"])?;
         facts.only_these_spell(&[""], &["use", "ureq"], &["cli/src/tls/acme/client.rs"])
     }),
-    ("It opens no connection for a program.", |facts| {
-        facts.spells_nowhere("driver/src/uring", &["opcode", ":", ":", "Connect"])?;
-        for face in ["docs/face/flatpath.txt", "docs/face/flatpath-driver.txt"] {
-            let text = facts.text(face)?;
-            let opens = |line: &&str| {
-                let name = line.split('(').next().unwrap_or_default();
-                let is_connect = name.ends_with("::connect") || name.contains("::connect_");
-                is_connect && !name.contains("simulation")
-            };
-            if let Some(line) = text.lines().find(opens) {
-                return Err(format!("{face} has {line}"));
-            }
-        }
-        Ok(())
-    }),
     ("Take any client in a handler.", |facts| {
         facts.has_file("examples/fan-out/src/lib.rs")
     }),
@@ -539,13 +524,6 @@ mod tests {
                 code("services/x/src/x.rs", "fn a() { it.listen_datagrams(b); }"),
             ),
             ("No client.", krate("reqwest")),
-            (
-                "It opens no connection",
-                code(
-                    "driver/src/uring/x.rs",
-                    "fn a() { opcode::Connect::new(); }",
-                ),
-            ),
             ("It has no templates", krate("minijinja")),
         ] {
             let found = faults(&readme(), more);
