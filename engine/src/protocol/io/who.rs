@@ -8,6 +8,12 @@ use crate::protocol::hand_over::Becomes;
 use crate::protocol::tls_terms::{PeerCertificate, TlsTerms};
 
 impl Io<'_> {
+    /// The number of the network thread that this connection is of, from 0. What a protocol keeps
+    /// by it meets connections of the same thread alone.
+    pub fn network_thread(&self) -> usize {
+        usize::from(self.common.number)
+    }
+
     /// Whether the connection has TLS here ([`Server::with_tls`](crate::Server), feature `tls`).
     pub fn is_secured(&self) -> bool {
         self.connection.is_secured()
