@@ -31,6 +31,7 @@ page!(Readme, "README.md");
 page!(Service, "book/src/service.md");
 page!(Files, "book/src/files.md");
 page!(Layers, "book/src/layers.md");
+page!(Proxy, "book/src/proxy.md");
 page!(Actix, "book/src/actix.md");
 page!(FlaskExpress, "book/src/flask-express.md");
 page!(Protocol, "book/src/protocol.md");

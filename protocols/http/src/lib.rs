@@ -188,6 +188,7 @@
 // | `connection`                | from a head to a decision and a job; the engine's protocol |
 // | `h1`, `h2`                  | the two versions: their framing, and nothing else          |
 // | `streams`                   | responses that last, or come later                         |
+// | `proxy`                     | requests that other servers answer                         |
 // | `takeover`                  | other protocols on the connection                          |
 // | `message`, `trailers`       | requests, responses and bodies as types                    |
 // | `limits`                    | all bounds                                                 |
@@ -216,6 +217,7 @@ mod handler;
 mod layer;
 mod router;
 mod sites;
+mod proxy;
 
 pub mod routing {
     //! Functions that begin the handlers of a path: `routing::get(list).post(add)`.
@@ -269,6 +271,10 @@ pub use layer::{Layer, Needs, Next, WholeBody};
 pub use limits::Limits;
 pub use message::{Body, Reader, Request, Response};
 pub use multipart::{Multipart, MultipartUpload};
+pub use proxy::Balance;
+pub use proxy::request::{ForwardedFields, HostField};
+pub use proxy::service::Proxy;
+pub use proxy::upstream::{InvalidUpstream, SERVERS_MAX, Upstream, UpstreamLimits, UpstreamServer};
 pub use respond::file_body::FileBody;
 pub use respond::into_response::{
     AppendHeaders, Html, IntoHeaders, IntoResponse, InvalidHeader, Redirect,

@@ -103,6 +103,9 @@ pub enum BodyPlan {
     /// Piece by piece, by what [`Service::open`] makes of the head. A request whose body is empty
     /// goes to [`Service::pooled`].
     Streamed,
+    /// As [`Whole`](Self::Whole), unless [`Service::inline`] answers over HTTP/1.1 with a response
+    /// that is made elsewhere and passes the body on piece by piece: [`Proxy`](crate::Proxy) does.
+    Passed,
     /// Not at all: the head decides the answer, as of a method or a path that is not served. So the
     /// client is neither asked to send the body nor told that it is too long. The answer is that
     /// of [`Service::open`], which takes no body, and ends the connection (over HTTP/1); of a short
@@ -119,6 +122,7 @@ impl BodyPlan {
         };
         match self {
             Self::Whole { bytes_max } => Some(gathering(Opening::Never, bytes_max)),
+            Self::Passed => Some(gathering(Opening::Never, None)),
             Self::Opened { bytes_max } => Some(gathering(Opening::Due, bytes_max)),
             Self::Unread if is_short(head) => Some(gathering(Opening::Never, Some(u64::MAX))),
             Self::Unread | Self::Streamed => None,
@@ -129,6 +133,7 @@ impl BodyPlan {
     pub(crate) fn layered(self, head: &Head<'_>) -> Self {
         match self {
             Self::Whole { bytes_max } => Self::Opened { bytes_max },
+            Self::Passed => Self::Opened { bytes_max: None },
             Self::Unread if is_short(head) => Self::Opened { bytes_max: None },
             Self::Unread | Self::Opened { .. } | Self::Streamed => self,
         }

@@ -16,6 +16,7 @@ use crate::limits::BODY_FIRST_BYTES_MAX;
 use crate::message::Body;
 use crate::service::terms::JobTerms;
 use crate::service::{Opening, is_short};
+use crate::streams::passage;
 use crate::trailers::Trailers;
 
 /// See the module.
@@ -46,6 +47,8 @@ pub(crate) struct PendingBody {
     pub(crate) body_bytes_max: u64,
     /// Its client waits for `100 Continue`.
     pub(crate) owes_continue: bool,
+    /// Where it goes, if it is passed on.
+    pub(crate) incoming: Option<passage::Incoming>,
 }
 
 /// What is done with data that arrives.
@@ -60,6 +63,8 @@ pub(crate) enum BodyMode {
     Streamed,
     /// As before, but no more of it arrives: what there is waits for the job that is with a worker.
     Abandoned,
+    /// Passed on to another connection, piece by piece.
+    Passed,
     /// Dropped: the answer is out already, and the body is read only to find the next request.
     Discarded,
 }
@@ -83,6 +88,7 @@ impl Default for PendingBody {
             trailers: Trailers::default(),
             body_bytes_max: 0,
             owes_continue: false,
+            incoming: None,
         }
     }
 }
@@ -149,6 +155,13 @@ impl PendingBody {
         self.builder.clear();
         drop(self.gathered.take());
         (self.piece, self.trailers) = (Payload::new(), Trailers::default());
+        self.incoming = None;
+    }
+
+    /// Whether its client is to send it: it is passed on, and what has come finds room.
+    pub(crate) fn passes(&self) -> bool {
+        let incoming = self.incoming.as_ref();
+        incoming.is_some_and(|incoming| !incoming.is_held() && !self.owes_continue)
     }
 }
 

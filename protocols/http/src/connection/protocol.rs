@@ -30,6 +30,7 @@ use crate::respond::words::REFUSAL;
 use crate::service::terms::WorkerParts;
 use crate::service::{Opening, Service};
 use crate::streams::defer;
+use crate::streams::passage::Incoming;
 use crate::streams::push;
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -276,8 +277,8 @@ impl<S: Service> Http<S> {
             }
             #[cfg(feature = "http2")]
             Due::Http2(_) => crate::h2::woken(connection),
-            // A time-out has begun with it.
-            _ if has_begun => conclude(connection),
+            // A time-out has begun with it, or its body may come.
+            _ if has_begun || connection.session.has_passed_body() => conclude(connection),
             Due::Nothing | Due::Upload(_) | Due::Stream(_) | Due::Waiting(_) => {}
         }
     }
@@ -371,7 +372,7 @@ fn conclude<S: Service>(connection: &mut Connection<'_, S>) {
     }
     let session = &*connection.session;
     let phase = match session.stage {
-        Stage::Body if session.is_uploading() => Phase::Body,
+        Stage::Body if session.is_uploading() || session.is_passing() => Phase::Body,
         _ if session.owed() > 0 => match &session.due {
             Due::Fed(reply) => reply.phase(),
             _ => Phase::Work,
@@ -402,7 +403,10 @@ fn expect_body<S: Service>(connection: &mut Connection<'_, S>) {
     let is_next = session.owed() == 0 || session.is_uploading() && session.due.is_upload();
     if let Some(pending_body) = &mut session.pending_body
         && pending_body.owes_continue
-        && is_next
+        && pending_body
+            .incoming
+            .as_ref()
+            .map_or(is_next, Incoming::goes_on)
     {
         pending_body.owes_continue = connection.io.write(CONTINUE).is_err();
     }

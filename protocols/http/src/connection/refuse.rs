@@ -27,6 +27,7 @@ pub(crate) fn fault<S: Service>(
     fault: Fault,
     request: RequestMeta,
 ) {
+    let is_passed = end_passage(connection);
     if connection.session.is_closed() {
         return;
     }
@@ -39,7 +40,7 @@ pub(crate) fn fault<S: Service>(
     if connection.session.is_logged() {
         let mut log = log(connection);
         // A request that is with its job has its record.
-        if !is_answered {
+        if !is_answered && !is_passed {
             log.numbered();
         }
         log.refused(fault.reason());
@@ -47,14 +48,37 @@ pub(crate) fn fault<S: Service>(
     if is_answered {
         return connection.phase(Phase::Work);
     }
-    let number = connection.session.take_number();
     let reply = fault_reply(connection, fault, request.refused());
+    if is_passed {
+        write::send(connection, reply);
+        return;
+    }
+    let number = connection.session.take_number();
     if connection.session.owed() > 1 {
         let reply = QueuedReply::Here(Box::new(reply));
         let spares = &mut connection.thread.reorder_buffers;
         return connection.session.keep(number, reply, spares);
     }
     write::send(connection, reply);
+}
+
+/// Where a body is refused that is passed on, what waits for the response waits no more. True: the
+/// refusal is the reply that is due. Where a reply has begun the connection ends at once.
+fn end_passage<S: Service>(connection: &mut Connection<'_, S>) -> bool {
+    if !connection.session.has_passed_body() {
+        return false;
+    }
+    let number = connection.session.next_reply;
+    match connection.session.take_kept(number) {
+        Some(job) => {
+            write::recycle(connection, job);
+            true
+        }
+        None => {
+            write::abort(connection);
+            false
+        }
+    }
 }
 
 /// The reply to what cannot be served.

@@ -7,6 +7,7 @@ use flatpath::{Job, Pages, Phase, Stall};
 
 use crate::connection::admission::{self, Admission, Channel, Facts};
 use crate::connection::exchange::Exchange;
+use crate::connection::passed;
 use crate::connection::pending_body::{BodyMode, PendingBody};
 use crate::connection::refuse::{refuse, refuse_body, refuse_unread};
 use crate::connection::state::{Connection, Http, Stage, Step, log, log_arrival};
@@ -20,6 +21,7 @@ use crate::limits::{PIPELINE_MAX, UPLOAD_LARGE_BYTES};
 use crate::respond::outgoing::Outgoing;
 use crate::service::{Opening, Service, is_short, log_number};
 use crate::streams::defer;
+use crate::streams::passage::Incoming;
 use crate::trailers::Trailers;
 
 /// What a client of HTTP/2 begins with, as far as it looks like a head (RFC 9113 section 3.4).
@@ -136,10 +138,13 @@ fn answered<S: Service>(
     connection: &mut Connection<'_, S>,
     head: &Head<'_>,
     input: &[u8],
-    reply: Outgoing,
+    mut reply: Outgoing,
 ) -> Step {
     let has_body = head.framing() != Framing::Empty;
-    if has_body && reply.request.keep_alive && is_short(head) {
+    if has_body && let Some(incoming) = reply.take_incoming() {
+        reply.request.keep_alive = head.keep_alive() && !connection.leaving();
+        pass_body(connection, head, reply.request, incoming);
+    } else if has_body && reply.request.keep_alive && is_short(head) {
         discard_body(connection, head, reply.request);
     }
     connection.session.head_taken();
@@ -168,6 +173,21 @@ fn answered<S: Service>(
         true => Step::Blocked(head.bytes(), Stall::Memory),
         false => Step::On(head.bytes()),
     }
+}
+
+/// The body of a request is passed on to another connection, which makes its response.
+fn pass_body<S: Service>(
+    connection: &mut Connection<'_, S>,
+    head: &Head<'_>,
+    request: RequestMeta,
+    incoming: Incoming,
+) {
+    connection.session.awaits_reply = true;
+    let mut pending_body = connection.thread.pending_body.pop().unwrap_or_default();
+    pending_body.begin(request, head, BodyMode::Passed);
+    incoming.attach_client(&connection.io.handle());
+    pending_body.incoming = Some(incoming);
+    await_body(connection, pending_body);
 }
 
 /// The body of a request that was answered is read and dropped.
@@ -279,11 +299,13 @@ fn decode<S: Service>(
             let section = &input[end - pending_body.decoder.trailer_bytes()..end];
             pending_body.trailers = Trailers::of_lines(section, &connection.protocol.limits)?;
         }
-        let stall = if pending_body.mode == BodyMode::Streamed {
-            let is_whole = data.len() == input.len();
-            upload::take_data(connection, pending_body, data, is_whole)
-        } else {
-            take_data(connection, pending_body, data)?
+        let stall = match pending_body.mode {
+            BodyMode::Streamed => {
+                let is_whole = data.len() == input.len();
+                upload::take_data(connection, pending_body, data, is_whole)
+            }
+            BodyMode::Passed => passed::take_data(pending_body, data),
+            _ => take_data(connection, pending_body, data)?,
         };
         if let Some(stall) = stall {
             // As if this piece had not been looked at: it is offered again.

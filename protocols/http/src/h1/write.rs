@@ -463,6 +463,7 @@ fn announce_end<S: Service>(connection: &mut Connection<'_, S>, reply: &mut Outg
         connection.end_input();
     }
     reply.request.keep_alive &= !connection.session.owes_only_the_last();
+    reply.request.keep_alive &= !connection.session.precedes_its_body();
 }
 
 /// Queues the head of the reply that is due, and its body where that is in memory.

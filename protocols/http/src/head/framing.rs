@@ -123,7 +123,7 @@ fn trim_white_space(mut word: &[u8]) -> &[u8] {
 /// as an unrecoverable error, unless the header value can be successfully parsed as a
 /// comma-separated list, all values in the list are valid, and all values in the list are the
 /// same".
-fn content_length(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
+pub(crate) fn content_length(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
     let mut agreed = None;
     for element in elements(headers, index) {
         let length = decimal(element).ok_or(Fault::Length)?;
@@ -155,7 +155,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
 /// transfer coding is not the final encoding, the message body length cannot be determined
 /// reliably; the server MUST respond with the 400 (Bad Request) status code and then close the
 /// connection." Empty list elements, which lists may have, are refused here: no client sends them.
-fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
+pub(crate) fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault> {
     let mut chunked_count = 0;
     let mut is_last = false;
     let mut others = 0;
@@ -180,7 +180,11 @@ fn transfer_coding(headers: &Headers<'_>, index: usize) -> Result<Framing, Fault
 /// Whether the connection persists, and whether an upgrade is asked for, which HTTP/1.0 does not
 /// know (RFC 9110 7.8). RFC 9112 9.3, in its order: `close` wins, HTTP/1.1 continues by default,
 /// HTTP/1.0 when asked to.
-fn connection_options(headers: &Headers<'_>, index: usize, is_old: bool) -> (bool, bool) {
+pub(crate) fn connection_options(
+    headers: &Headers<'_>,
+    index: usize,
+    is_old: bool,
+) -> (bool, bool) {
     let (mut closes, mut persists, mut asks_upgrade) = (false, !is_old, false);
     for option in elements(headers, index) {
         closes |= option.eq_ignore_ascii_case(b"close");

@@ -22,6 +22,7 @@ use crate::message::Body;
 use crate::respond::encode::ReplyFraming;
 use crate::respond::words::Words;
 use crate::streams::deferred::Pending;
+use crate::streams::passage;
 use crate::takeover::upgrade::Upgrade;
 use crate::trailers::LateTrailers;
 
@@ -178,6 +179,14 @@ impl Outgoing {
         match then.take_if(|it| matches!(it, Then::Pending(_)))? {
             Then::Pending(pending) => Some(pending),
             Then::Upgrade(_) => None,
+        }
+    }
+
+    /// What takes the body of the request, where it is passed on.
+    pub(crate) fn take_incoming(&mut self) -> Option<passage::Incoming> {
+        match &mut self.special.as_mut()?.then {
+            Some(Then::Pending(pending)) => pending.take_incoming(),
+            Some(Then::Upgrade(_)) | None => None,
         }
     }
 

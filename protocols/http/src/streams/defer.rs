@@ -67,7 +67,7 @@ pub(crate) fn dispatch<S: Service>(connection: &mut Connection<'_, S>, job: Job<
 /// Sends the jobs whose responses are there to workers, and has others make what is made in turn.
 /// Whether there was any of that: then it may have a time-out, which `end` knows.
 pub(crate) fn resume<S: Service>(connection: &mut Connection<'_, S>) -> bool {
-    let io = &connection.io;
+    let io = &mut connection.io;
     let (mut ready, mut works) = (Vec::new(), Vec::new());
     for job in connection.session.deferred() {
         match look(io, job) {
@@ -148,20 +148,24 @@ enum Made {
     Elsewhere,
 }
 
-fn look(io: &Io<'_>, job: &mut Exchange) -> Made {
+fn look(io: &mut Io<'_>, job: &mut Exchange) -> Made {
     let arrived = job.arrived;
-    match &mut job.pending {
-        Some(pending) => match pending.is_ready(|| io.handle()) {
-            true => Made::Ready,
-            false => pending.begin(arrived).map_or(Made::Elsewhere, Made::By),
-        },
-        None => Made::Ready,
+    let Some(pending) = &mut job.pending else {
+        return Made::Ready;
+    };
+    if pending.is_ready(|| io.handle()) {
+        return Made::Ready;
+    }
+    pending.advance(io);
+    match pending.is_ready(|| io.handle()) {
+        true => Made::Ready,
+        false => pending.begin(arrived).map_or(Made::Elsewhere, Made::By),
     }
 }
 
 /// Whether the response of a job is there; if not, its connection is woken when it is.
 pub(crate) fn is_ready<S: Service>(connection: &mut Connection<'_, S>, job: &mut Exchange) -> bool {
-    match look(&connection.io, job) {
+    match look(&mut connection.io, job) {
         Made::Ready => return true,
         Made::By(work) => {
             let ticket = run(connection, job.terms.part, work);

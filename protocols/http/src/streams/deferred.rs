@@ -41,6 +41,7 @@ use crate::limits::TIME_OUT_GRACE;
 use crate::message::Response;
 use crate::respond::carried::Carried;
 use crate::respond::into_response::{IntoResponse, refused};
+use crate::streams::errand::Errand;
 use crate::takeover::tunnel::TunnelWork;
 
 /// A response that is made later, as what a handler returns; and the [`Responder`] that makes it.
@@ -159,6 +160,12 @@ impl Deferred {
         let task = task.abort_handle();
         slot.on_close(Box::new(move || task.abort()));
         deferred
+    }
+}
+
+impl Deferred {
+    pub(crate) fn pending_mut(&mut self) -> &mut Pending {
+        &mut self.0
     }
 }
 
@@ -301,6 +308,8 @@ pub(crate) struct Pending {
     is_given_up: bool,
     /// How long it may take: one for each time-out that is around.
     bounds: Vec<Bound>,
+    /// What makes it on the network thread.
+    pub(crate) errand: Option<Box<Errand>>,
 }
 
 /// A time-out.
@@ -321,6 +330,7 @@ impl Pending {
             job: None,
             is_given_up: false,
             bounds: Vec::new(),
+            errand: None,
         }
     }
 
@@ -364,12 +374,14 @@ impl Pending {
 
     /// Whether the response is ours and no layer changes it: no worker is needed for it.
     pub(crate) fn is_bare(&self) -> bool {
-        self.is_given_up && self.changes.is_empty()
+        (self.is_given_up || self.errand.is_some()) && self.changes.is_empty()
     }
 
-    /// When its time is over: the first of its time-outs.
+    /// When its time is over, or its errand is to be called: the first of these.
     pub(crate) fn end(&self) -> Option<Duration> {
-        self.bounds.iter().filter_map(|bound| bound.end).min()
+        let errand = self.errand.as_ref().and_then(|errand| errand.end());
+        let bounds = self.bounds.iter().filter_map(|bound| bound.end);
+        bounds.chain(errand).min()
     }
 
     /// If a time-out is over, this is the response, in place of its responder's, if there is none
@@ -394,6 +406,7 @@ impl Pending {
         debug_assert!(none.is_none(), "it was not answered");
         self.is_given_up = true;
         self.bounds.clear();
+        self.errand = None;
         call_on_close(on_close);
         if let Some(work) = self.work.take() {
             flatpath::discard(work);
@@ -448,6 +461,7 @@ impl Pending {
             self.work = inner.work.take();
             // What has answered runs no more.
             self.job = inner.job.take();
+            self.errand = inner.errand.take();
         }
     }
 

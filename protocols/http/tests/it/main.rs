@@ -36,6 +36,7 @@ mod nested;
 mod paths;
 mod peer;
 mod piped_uploads;
+mod proxy;
 mod push;
 mod replay;
 mod router;
