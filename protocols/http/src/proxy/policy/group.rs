@@ -121,10 +121,8 @@ impl<W> Group<W> {
     /// The next of those that wait, if there is a server for it. To be called until there is none,
     /// whenever something was freed or one has joined the queue.
     pub(crate) fn next_grant(&mut self, now: Duration) -> Option<(W, usize)> {
-        if self.waiting.count() == 0 {
-            return None;
-        }
-        let server = self.pick(Wish::default(), now)?;
+        let wish = self.waiting.first()?.1;
+        let server = self.pick(wish, now)?;
         match self.waiting.next() {
             Some((who, _)) => Some((who, server)),
             None => {
@@ -297,6 +295,23 @@ mod tests {
             ..Wish::default()
         };
         assert_eq!(one.ask(wish, NOW, || 0), Grant::Server(0));
+    }
+
+    #[test]
+    fn what_waits_has_its_wish_when_its_turn_comes() {
+        let mut pair = group(&[server(1, false); 2], 9);
+        let wish = Wish {
+            avoid: Some(1),
+            ..Wish::default()
+        };
+        assert_eq!(pair.ask(wish, NOW, || 0), Grant::Server(0));
+        assert_eq!(ask(&mut pair, 1), Grant::Server(1));
+        assert!(matches!(pair.ask(wish, NOW, || 2), Grant::Wait(_)));
+        let _both = (
+            pair.done(0, Outcome::Answered, NOW),
+            pair.done(1, Outcome::Answered, NOW),
+        );
+        assert_eq!(pair.next_grant(NOW), Some((2, 0)));
     }
 
     #[test]

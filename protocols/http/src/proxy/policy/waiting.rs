@@ -59,6 +59,12 @@ impl<W> Waiting<W> {
         Some(left)
     }
 
+    /// The one whose turn is next.
+    pub(crate) fn first(&mut self) -> Option<&W> {
+        self.trim();
+        self.places.front()?.as_ref()
+    }
+
     /// The next one has its turn.
     pub(crate) fn next(&mut self) -> Option<W> {
         self.trim();
