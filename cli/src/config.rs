@@ -264,6 +264,13 @@ fn over(own: &Settings, entries: &[Entry], above: &Settings) -> Settings {
     for setting in SETTINGS.iter().filter(|it| !it.is_inherited()) {
         setting.assign(own, &mut settings);
     }
+    // What is answered with is one thing: that of the table, if it names one.
+    if own.dir.is_some() {
+        settings.proxy.clear();
+    }
+    if !own.proxy.is_empty() {
+        settings.dir = None;
+    }
     for entry in entries {
         entry.setting.copy(own, &mut settings);
     }

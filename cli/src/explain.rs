@@ -83,8 +83,14 @@ pub(crate) fn url(text: &str, listeners: &[Listener], parts: &Parts) -> Result<S
         let _ = writeln!(out, "answer 421 or 404: no site has this host and path");
         return Ok(out);
     };
+    describe(&mut out, &served[number]);
+    if !served[number].has_directory() {
+        // Asking the server would be a request of its own.
+        return Ok(out);
+    }
+    served.retain(Served::has_directory);
+    let number = number_of(&served, authority, &path).expect("it is still there");
     let site = &served[number];
-    describe(&mut out, site);
     let files = served.iter().map(|it| sites::files(it, parts));
     let files: Vec<_> = files.collect::<Result<_, _>>()?;
     let below = target.strip_prefix(site.prefix.trim_end_matches('/'));
@@ -121,9 +127,17 @@ fn number_of(served: &[Served<'_>], authority: &str, path: &str) -> Option<usize
 fn describe(out: &mut String, site: &Served<'_>) {
     let names: Vec<_> = site.names.iter().map(ToString::to_string).collect();
     let _ = writeln!(out, "site {} {}", names.join(", "), site.prefix);
-    let dir = site.settings.dir.as_deref();
-    let dir = dir.map_or(".".into(), |dir| dir.display().to_string());
-    let _ = writeln!(out, "directory {dir}");
+    match site.has_directory() {
+        true => {
+            let dir = sites::directory(&site.settings).display();
+            let _ = writeln!(out, "directory {dir}");
+        }
+        false => {
+            for server in &site.settings.proxy {
+                let _ = writeln!(out, "proxy {server}");
+            }
+        }
+    }
     for line in access(&site.settings) {
         let _ = writeln!(out, "access {line}");
     }

@@ -18,6 +18,7 @@ mod memory;
 mod nfs;
 mod nfs_exports;
 mod portmapper;
+mod proxied;
 mod relay;
 mod ingest;
 #[cfg(feature = "tls")]

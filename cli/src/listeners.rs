@@ -24,7 +24,7 @@ use crate::service_metrics::SharedMounts;
 use crate::services::{Number, Services};
 use crate::settings::{self, ListenerProtocol, Settings, is_on};
 use crate::tls::{self, Secured};
-use crate::{ingest, nfs, portmapper, reach, sites};
+use crate::{ingest, nfs, portmapper, proxied, reach, sites};
 
 /// Where HTTP is served when nothing else is named.
 static HTTP_DEFAULT: [ListenAddress; 1] = [ListenAddress::Internet(SocketAddr::new(
@@ -96,7 +96,7 @@ pub(crate) fn of(settings: &Settings, file: &Configuration) -> Result<Vec<Listen
     Ok(listeners)
 }
 
-/// The sites of the file are at each listener for HTTP without a directory of its own.
+/// The sites of the file are at each listener for HTTP without a directory or a proxy of its own.
 fn add_sites(
     listeners: &mut [Listener],
     settings: &Settings,
@@ -106,15 +106,15 @@ fn add_sites(
         return Ok(());
     }
     sites::check_default(settings, &file.sites)?;
-    let has_own_dir = |listener: &Listener| {
+    let has_own = |listener: &Listener| {
         let table = file.listeners.iter();
         let mut table = table.filter(|it| it.addresses == listener.addresses);
-        listener.is_table && table.any(|it| it.own.dir.is_some())
+        listener.is_table && table.any(|it| it.own.dir.is_some() || !it.own.proxy.is_empty())
     };
     let mut count = 0;
     let is_http = |it: &&mut Listener| it.protocol == ListenerProtocol::Http;
     for listener in listeners.iter_mut().filter(is_http) {
-        if !has_own_dir(listener) {
+        if !has_own(listener) {
             listener.sites.clone_from(&file.sites);
             count += usize::from(listener.serves_over_http());
         }
@@ -122,7 +122,7 @@ fn add_sites(
     match count {
         0 => Err(Failure::WrongUse(
             "no listener serves the [[site]] tables: name one with http = ADDR or https = ADDR, \
-             or a [[listener]] for http without dir"
+             or a [[listener]] for http without dir and proxy"
                 .into(),
         )),
         _ => Ok(()),
@@ -206,7 +206,10 @@ impl Listener {
             ListenerProtocol::Http if self.redirects => Ok(()),
             ListenerProtocol::Http => self.served().iter().try_for_each(|site| {
                 access::check(&site.settings)?;
-                sites::open(&site.settings).map(drop)
+                match site.has_directory() {
+                    true => sites::open(&site.settings).map(drop),
+                    false => proxied::proxy(&site.label, &site.settings).map(drop),
+                }
             }),
             ListenerProtocol::Nfs => sites::open(&self.settings).map(drop),
             ListenerProtocol::Ingest => ingest::check(&self.settings),

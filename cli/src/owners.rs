@@ -54,7 +54,7 @@ impl SiteOwners {
     pub(crate) fn of(listeners: &[Listener], accesses: &mut Accesses) -> Result<Self, Failure> {
         let mut owners: Vec<SiteOwner> = Vec::new();
         for listener in listeners.iter().filter(|it| it.serves_over_http()) {
-            for site in listener.served() {
+            for site in listener.directories() {
                 let at = (listener.name(), site.label.clone());
                 if owners.iter().any(|known| known.at == at) {
                     continue;
@@ -103,7 +103,7 @@ fn owner(site: &Served<'_>) -> Result<Owner, Failure> {
 pub(crate) fn unasked(before: &[Listener], after: &[Listener]) -> Vec<String> {
     let sites = |all: &[Listener]| -> Vec<(PathBuf, String)> {
         let tables = all.iter().filter(|it| !it.sites.is_empty());
-        let served = tables.flat_map(Listener::served);
+        let served = tables.flat_map(Listener::directories);
         let named = served.filter(|it| !it.label.is_empty());
         let found = named.filter_map(|it| {
             let directory = bounded_file::canonical(sites::directory(&it.settings)).ok()?;
@@ -118,7 +118,8 @@ pub(crate) fn unasked(before: &[Listener], after: &[Listener]) -> Vec<String> {
     let mut lines = Vec::new();
     let fixed = after
         .iter()
-        .filter(|it| it.serves_over_http() && it.sites.is_empty());
+        .filter(|it| it.serves_over_http() && it.sites.is_empty())
+        .filter(|it| it.settings.proxy.is_empty());
     for listener in fixed {
         let Ok(own) = bounded_file::canonical(sites::directory(&listener.settings)) else {
             continue;
@@ -137,7 +138,7 @@ pub(crate) fn unasked(before: &[Listener], after: &[Listener]) -> Vec<String> {
 pub(crate) fn exposed(listeners: &[Listener], file: &Configuration) -> Vec<String> {
     let mut protected: Vec<(PathBuf, String)> = Vec::new();
     for listener in listeners.iter().filter(|it| it.serves_over_http()) {
-        for site in listener.served() {
+        for site in listener.directories() {
             let rules = rules(&site.settings);
             let directory = bounded_file::canonical(sites::directory(&site.settings));
             if let (Ok(directory), false) = (directory, rules.is_empty()) {

@@ -21,7 +21,7 @@ pub(crate) fn warn(listeners: &[Listener]) {
 fn missing(listeners: &[Listener]) -> Vec<String> {
     let (mut lines, mut seen) = (Vec::new(), HashSet::new());
     for listener in listeners.iter().filter(|it| it.serves_over_http()) {
-        for site in listener.served() {
+        for site in listener.directories() {
             if !seen.insert((site.label.clone(), site.settings.dir.clone())) {
                 continue;
             }

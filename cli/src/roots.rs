@@ -19,7 +19,7 @@ impl Roots {
     /// Those of these listeners for HTTP, from now on.
     pub(crate) fn set(&self, listeners: &[Listener]) {
         let over_http = listeners.iter().filter(|it| it.serves_over_http());
-        let served = over_http.flat_map(Listener::served);
+        let served = over_http.flat_map(Listener::directories);
         let paths = served.filter_map(|site| {
             let path = sites::directory(&site.settings);
             std::path::absolute(path).ok()

@@ -349,8 +349,7 @@ pub(crate) fn demands(settings: &Settings, listeners: &[Listener]) -> Demands {
     let directories = |is_counted: fn(&Settings) -> bool| {
         let over_http = listeners.iter().filter(|it| it.serves_over_http());
         let counted = over_http.map(|it| {
-            let served = it.served();
-            let counted = served.iter().filter(|site| is_counted(&site.settings));
+            let counted = it.directories().filter(|site| is_counted(&site.settings));
             it.addresses.len() * counted.count()
         });
         counted.sum()

@@ -1,4 +1,5 @@
-//! What a listener for HTTP serves: one directory, or several sites.
+//! What a listener for HTTP serves: one directory, or several sites, each with a directory or with
+//! servers that are asked.
 //!
 //! The sites of the file are at every listener that has no directory in its own table. A directory
 //! that stands above the tables, or on the command line, is there for all hosts that no site has.
@@ -11,7 +12,7 @@ use flatpath_files::{
     Durability, EntityTags, Files, Hidden, MountLimits, Owner, Rules, WriteOptions, Writing,
 };
 use flatpath_http::{HostPattern, InvalidSite, Origins, SiteTerms, Sites};
-use flatpath_layers::{Cors, Guard};
+use flatpath_layers::{AccessHandle, Cors, Guard};
 
 use crate::access::{self, Accesses};
 use crate::bounded_file;
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::listener::Listener;
 use crate::memory::Parts;
 use crate::owners::SiteOwners;
+use crate::proxied;
 use crate::redirect::Redirect;
 use crate::settings::{Etag, Settings, is_on};
 
@@ -41,7 +43,19 @@ pub(crate) struct Served<'a> {
     pub(crate) limits: ListenerLimits,
 }
 
+impl Served<'_> {
+    /// Whether it has a directory. Otherwise other servers are asked.
+    pub(crate) fn has_directory(&self) -> bool {
+        self.settings.proxy.is_empty()
+    }
+}
+
 impl Listener {
+    /// Those of its sites that have a directory.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = Served<'_>> {
+        self.served().into_iter().filter(Served::has_directory)
+    }
+
     /// The sites that it serves over HTTP, at least one.
     pub(crate) fn served<'a>(&'a self) -> Vec<Served<'a>> {
         let of_table = |site: &'a SiteTable| Served {
@@ -53,7 +67,7 @@ impl Listener {
             limits: site.own.listener_limits(),
         };
         let mut served: Vec<_> = self.sites.iter().map(of_table).collect();
-        if served.is_empty() || self.settings.dir.is_some() {
+        if served.is_empty() || self.settings.dir.is_some() || !self.settings.proxy.is_empty() {
             served.push(Served {
                 label: String::new(),
                 names: vec![ALL.parse().expect("it is for every host")],
@@ -68,7 +82,7 @@ impl Listener {
 
     /// Whether its clients may change files, of any site.
     pub(crate) fn is_writable(&self) -> bool {
-        self.served().iter().any(|it| is_on(it.settings.writable))
+        self.directories().any(|it| is_on(it.settings.writable))
     }
 }
 
@@ -77,13 +91,17 @@ impl Listener {
 /// # Errors
 /// There are two.
 pub(crate) fn check_default(settings: &Settings, sites: &[SiteTable]) -> Result<(), Failure> {
-    match &settings.dir {
-        Some(dir) if sites.iter().any(SiteTable::is_default) => Err(Failure::WrongUse(format!(
-            "{} and a [[site]] would both be for every host without a site: give the site names, \
-             or leave the directory out",
-            dir.display()
+    let other = match (&settings.dir, settings.proxy.is_empty()) {
+        (Some(dir), _) => dir.display().to_string(),
+        (None, false) => "proxy".into(),
+        (None, true) => return Ok(()),
+    };
+    match sites.iter().any(SiteTable::is_default) {
+        true => Err(Failure::WrongUse(format!(
+            "{other} and a [[site]] would both be for every host without a site: give the site \
+             names, or leave {other} out"
         ))),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 
@@ -104,6 +122,7 @@ pub(crate) fn service(
     let served = listener.served();
     if let [one] = &served[..]
         && listener.sites.is_empty()
+        && one.has_directory()
         && !access::is_limited(&one.settings)
         && one.settings.allow_origin.is_empty()
     {
@@ -122,35 +141,50 @@ pub(crate) fn all(
     accesses: &mut Accesses,
     owners: &SiteOwners,
 ) -> Result<(Sites, MountLimits), Failure> {
-    let (mut sites, mut mounts) = (Sites::new(), None);
+    let (mut sites, mut mounts) = (Sites::new(), MountLimits::default());
     let owners = owners.at(listener);
     for site in &listener.served() {
-        let files = beside(files(site, parts)?, site, &owners)?;
-        let own = files.mount_limits();
-        mounts = Some(match mounts {
-            None => own,
-            Some(others) => MountLimits::and(others, own),
-        });
         let at = (&*site.label, site.prefix);
-        let origins = &site.settings.allow_origin;
-        let cors = (!origins.is_empty()).then(|| cross_origin::policy(origins, &files));
-        let added = match accesses.of(&listener.name(), at, &site.settings)? {
-            Some(handle) => {
-                let changed = Guard::<Files>::REFUSALS.into_iter();
-                let changed = changed.filter(|status| site.rules.changes_refusal(*status));
-                let guarded = Guard::with(files, &handle);
-                let guarded = guarded.refusals(changed, Files::with_error_page);
-                add(sites, site, guarded, cors)
+        let handle = accesses.of(&listener.name(), at, &site.settings)?;
+        let added = if site.has_directory() {
+            let files = beside(files(site, parts)?, site, &owners)?;
+            mounts = mounts.and(files.mount_limits());
+            with_files(sites, site, files, handle)
+        } else {
+            let proxy = proxied::proxy(&site.label, &site.settings)?;
+            let (names, prefix) = (&site.names, site.prefix);
+            match handle {
+                Some(handle) => sites.add(names, prefix, Guard::with(proxy, &handle)),
+                None => sites.add(names, prefix, proxy),
             }
-            None => add(sites, site, files, cors),
         };
         sites = added.map_err(|why| Failure::WrongUse(why.to_string()))?;
         if let Some(terms) = terms(site, listener, accesses)? {
             sites = sites.terms(terms);
         }
     }
-    let mounts = mounts.expect("a listener serves something");
     Ok((sites, mounts))
+}
+
+/// The sites with this one, whose files are served by its rules of access.
+fn with_files(
+    sites: Sites,
+    site: &Served<'_>,
+    files: Files,
+    handle: Option<AccessHandle>,
+) -> Result<Sites, InvalidSite> {
+    let origins = &site.settings.allow_origin;
+    let cors = (!origins.is_empty()).then(|| cross_origin::policy(origins, &files));
+    match handle {
+        Some(handle) => {
+            let changed = Guard::<Files>::REFUSALS.into_iter();
+            let changed = changed.filter(|status| site.rules.changes_refusal(*status));
+            let guarded = Guard::with(files, &handle);
+            let guarded = guarded.refusals(changed, Files::with_error_page);
+            add(sites, site, guarded, cors)
+        }
+        None => add(sites, site, files, cors),
+    }
 }
 
 /// The sites with this one, for pages of other origins where they are allowed.
@@ -175,7 +209,10 @@ fn terms(
 ) -> Result<Option<SiteTerms>, Failure> {
     let (own, of_listener) = (&site.settings, &listener.settings);
     let mut terms = SiteTerms::new().log(accesses.logs.number_of(own)?);
-    if own.allow_origin != of_listener.allow_origin {
+    if !site.has_directory() {
+        // The servers that are asked know their own pages.
+        terms = terms.origins(Origins::any());
+    } else if own.allow_origin != of_listener.allow_origin {
         terms = terms.origins(Origins::own().and(own.allow_origin.iter().cloned()));
     }
     if site.limits != ListenerLimits::default() {

@@ -1,4 +1,4 @@
-//! Tables `[[site]]`: a directory for some hosts, below a prefix.
+//! Tables `[[site]]`: a directory, or servers that are asked, for some hosts, below a prefix.
 //!
 //! ```toml
 //! [[site]]
@@ -16,6 +16,7 @@ use super::keys::Place;
 use super::refused::{Refused, tables as all_tables, values_of};
 use super::rules::SiteRules;
 use super::{Entry, over, read};
+use crate::proxied;
 use crate::redirect::Redirect;
 use crate::settings::{Setting, Settings};
 
@@ -72,11 +73,28 @@ impl SiteTable {
                 }
             }
         }
-        if site.own.dir.is_none() {
-            let why = "this [[site]] needs dir = \"DIRECTORY\"";
-            return Err(Refused::new(table.span, why));
+        match (&site.own.dir, site.own.proxy.is_empty()) {
+            (Some(_), true) | (None, false) => {}
+            (None, true) => {
+                let why =
+                    "this [[site]] needs dir = \"DIRECTORY\" or proxy = \"http://ADDRESS:PORT\"";
+                return Err(Refused::new(table.span, why));
+            }
+            (Some(_), false) => {
+                let why = "this [[site]] has both dir and proxy: which of them answers?";
+                return Err(Refused::new(table.span, why));
+            }
         }
-        Ok(site)
+        if site.own.proxy.is_empty() {
+            return Ok(site);
+        }
+        if site.rules != SiteRules::default() {
+            return Err(Refused::new(table.span, proxied::NO_RULES));
+        }
+        match site.own.allow_origin.is_empty() {
+            true => Ok(site),
+            false => Err(Refused::new(table.span, proxied::NO_ORIGINS)),
+        }
     }
 
     /// Its settings at a listener that has these.

@@ -208,6 +208,12 @@ fn errors_have_the_text_that_was_given_and_what_is_accepted() {
         ("nfs-allow", "10.0.0.0/33"),
         ("proxy-from", "balancer"),
         ("forwarded-from", "proxy"),
+        ("proxy", "https://127.0.0.1:3000"),
+        ("proxy", "http://localhost:3000"),
+        ("proxy", "127.0.0.1:3000"),
+        ("proxy-balance", "random"),
+        ("proxy-forwarded", "yes"),
+        ("proxy-host", "a b"),
         ("forwarded-header", "via"),
         ("idle-timeout", "0"),
         ("stat-age", "30x"),
@@ -419,13 +425,44 @@ fn a_site_is_three_lines_and_has_what_its_listener_has() {
 }
 
 #[test]
+fn a_table_has_a_directory_or_asks_servers_whatever_stands_above() {
+    const ABOVE: [&str; 2] = ["dir = \"above\"", "proxy = \"http://127.0.0.1:1\""];
+    const OWN: [&str; 2] = ["dir = \"own\"", "proxy = \"http://127.0.0.1:2\""];
+    for above in ABOVE {
+        for (own, has_dir) in OWN.into_iter().zip([true, false]) {
+            let text = format!(
+                "{above}\n[[listener]]\nprotocol = \"http\"\naddress = 1\n{own}\n[[site]]\n{own}\n"
+            );
+            let file = Configuration::from_text(&text).expect(&text);
+            let listener = file.listeners[0].over(&file.settings);
+            for over in [listener, file.sites[0].over(&file.settings)] {
+                let proxy: Vec<_> = over.proxy.iter().map(ToString::to_string).collect();
+                match has_dir {
+                    true => assert_eq!((over.dir, proxy), (Some("own".into()), vec![]), "{text}"),
+                    false => {
+                        assert_eq!(
+                            (over.dir, &*proxy),
+                            (None, &["http://127.0.0.1:2".into()][..])
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_mistake_in_a_site_has_its_place_and_a_cure() {
     const SITE: &str = "[[site]]\ndir = \"a\"\n";
+    const PROXY: &str = "proxy = \"http://127.0.0.1:3000\"\n";
     let texts = [
         "site = 1".to_owned(),
         "[site]\ndir = \"a\"".into(),
         "[[site]]\nnames = \"a.example\"".into(),
         format!("{SITE}names = []"),
+        format!("{SITE}{PROXY}"),
+        format!("[[site]]\n{PROXY}allow-origin = \"*\""),
+        format!("[[site]]\n{PROXY}redirect = [{{ from = \"/a\", to = \"/b\" }}]"),
         format!("{SITE}names = 1"),
         format!("{SITE}names = [\"a.example\", \"http://b.example\"]"),
         format!("{SITE}prefix = \"a\""),

@@ -13,14 +13,15 @@ use clap::builder::{BoolValueParser, EnumValueParser, PathBufValueParser, TypedV
 use clap::{Arg, ValueEnum};
 use flatpath::sockets::ListenAddress;
 use flatpath::{NetworkThreads, Subnet};
-use flatpath_http::{HostPattern, OriginPattern};
+use flatpath_http::{HostPattern, OriginPattern, UpstreamServer};
 
 use super::{
     Accept, Archive, ClientAuth, Compress, Definition, Driver, Etag, ForwardedHeader,
-    ListenerProtocol, Listing, LogFormat, NfsTls, Setting,
+    ListenerProtocol, Listing, LogFormat, NfsTls, ProxyBalance, ProxyForwarded, Setting,
 };
 use crate::built;
 use crate::logging::levels;
+use crate::proxied::{self, ProxyHost};
 use crate::units::{
     Rate, count, count_or_zero, delay, listen_address, network_threads, portmapper_address, rate,
     rate_of_bytes, size, time, workers,
@@ -135,6 +136,40 @@ settings! {
     /// Let pages of these origins, SCHEME://HOST or SCHEME://HOST:PORT, or * for all, read answers
     /// (CORS) and send requests that write; others may not (403) [default: the server's own pages]
     allow_origin: Vec<OriginPattern> = option(topic::HTTP, "ORIGIN", str::parse::<OriginPattern>)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Answer with what these servers answer, each http://ADDRESS:PORT or unix:/PATH, and not with
+    /// files; may be repeated: requests are spread over all of them
+    proxy: Vec<UpstreamServer> = option(topic::HTTP, "SERVER", str::parse::<UpstreamServer>)
+        .of(HTTP)
+        .of_sites();
+
+    /// Which server of --proxy has a request [default: least-of-two]
+    proxy_balance: Option<ProxyBalance> = option(topic::HTTP, "HOW", word())
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Which host a server of --proxy is told that a request is for: the client's; its own
+    /// address; or this name [default: client]
+    proxy_host: Option<ProxyHost> = option(topic::HTTP, "client|server|NAME", proxied::host)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// What a server of --proxy is told of clients, in Forwarded and X-Forwarded-* [default: new]
+    proxy_forwarded: Option<ProxyForwarded> = option(topic::HTTP, "HOW", word())
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Ask a server of --proxy for the whole path, the prefix of the site included
+    proxy_keep_prefix: Option<bool> = switch(topic::HTTP).advanced().of(HTTP).of_sites();
+
+    /// Answer 504 when a server of --proxy says nothing for so long [default: 60s]
+    proxy_timeout: Option<Duration> = option(topic::HTTP, "TIME", time)
         .advanced()
         .of(HTTP)
         .of_sites();

@@ -48,7 +48,7 @@ pub(crate) use entries::{SETTINGS, Settings};
 use field::{Field, FieldOf, Holder};
 pub(crate) use values::{
     Accept, Archive, ClientAuth, Compress, Driver, Etag, ForwardedHeader, ListenerProtocol,
-    Listing, LogFormat, NfsTls,
+    Listing, LogFormat, NfsTls, ProxyBalance, ProxyForwarded,
 };
 
 /// The part of a file that a setting is in.

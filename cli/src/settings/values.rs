@@ -144,6 +144,28 @@ values! {
 }
 
 values! {
+    /// How requests are spread over the servers of a proxy.
+    ProxyBalance {
+        /// Of two at random the one that has fewer requests
+        LeastOfTwo = "least-of-two",
+        /// Each in turn
+        RoundRobin = "round-robin",
+        /// The same one for the same client, by its address
+        ClientHash = "client-hash",
+    }
+}
+values! {
+    /// What the servers of a proxy are told of clients.
+    ProxyForwarded {
+        /// What is known here, and nothing that the client says
+        New = "new",
+        /// What the client says, and what is known here after it
+        Append = "append",
+        /// Nothing
+        None = "none",
+    }
+}
+values! {
     /// The values of `--forwarded-header`.
     ForwardedHeader {
         /// Addresses in a list

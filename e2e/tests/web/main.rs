@@ -17,6 +17,7 @@ mod http2_clients;
 mod log_lines;
 mod logged_requests;
 mod pipelining;
+mod proxied;
 mod refusals;
 mod resets;
 mod slow;

@@ -9,7 +9,7 @@ use crate::homes::Homes;
 
 /// How many workers are in each mount that may block. A clone stays true while the server runs,
 /// whichever directory is served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MountLimits(Vec<Arc<Homes>>);
 
 impl MountLimits {

@@ -158,6 +158,17 @@ impl FromStr for UpstreamServer {
     }
 }
 
+/// As it is written: what [`FromStr`] reads.
+impl fmt::Display for UpstreamServer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match &self.remote {
+            Remote::Unix(_) => "unix:",
+            _ => "http://",
+        };
+        write!(formatter, "{scheme}{}", self.label)
+    }
+}
+
 impl UpstreamServer {
     /// The server there, of weight 1 and without a bound of its own.
     #[must_use]
