@@ -203,6 +203,17 @@ impl Ground {
         self.place.path().join(KEY)
     }
 
+    /// A file with both, as haproxy reads them.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn pair(&self) -> io::Result<PathBuf> {
+        let path = self.place.path().join("pair.pem");
+        let both = [fs::read(self.certificate())?, fs::read(self.key())?];
+        fs::write(&path, both.concat())?;
+        Ok(path)
+    }
+
     /// A new directory for one server, where it has one of its own.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use flatpath_bench_common::nginx::{AccessLog, Files};
-use flatpath_bench_common::tools::{H2O, LIGHTTPD, Tool};
+use flatpath_bench_common::tools::{H2O, HAPROXY, LIGHTTPD, NGINX, Tool};
 
 /// A server the bench can start. Its name is the one of the command line, in tables too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -101,6 +101,14 @@ pub(crate) enum Kind {
     Socat,
     /// haproxy in TCP mode.
     Haproxy,
+    /// nginx as a reverse proxy, with as many idle connections as the load has.
+    ProxyNginx,
+    /// haproxy as one, on one thread.
+    ProxyHaproxy,
+    /// The `flatpath` command as one on io_uring, whatever `--driver` says.
+    ProxyUring,
+    /// The same on epoll.
+    ProxyEpoll,
     /// No relay: the least that any relay has to ask of the kernel.
     Bare,
 }
@@ -156,6 +164,13 @@ impl Kind {
             Self::FlatpathLogJson => Command(&[LOG, "--access-log-format=json"]),
             Self::FlatpathScraped => Command(&[ADMIN]),
             Self::FlatpathOperated => Command(&[LOG, ADMIN]),
+            Self::ProxyUring | Self::ProxyEpoll => Command(&["--proxy=http://{upstream}"]),
+            Self::ProxyNginx => {
+                Program::Configured(NGINX, include_str!("candidates/proxy-nginx.conf"))
+            }
+            Self::ProxyHaproxy => {
+                Program::Configured(HAPROXY, include_str!("candidates/proxy-haproxy.cfg"))
+            }
             Self::LibraryBefore => Program::OwnBefore,
             Self::Ganesha => Program::Ganesha,
             Self::Python => Program::Python,

@@ -82,6 +82,8 @@ pub(crate) enum Scenario {
     Http2,
     /// Files of 16 KiB to 1 GiB beside nginx, lighttpd and h2o; only if named
     Large,
+    /// A reverse proxy beside nginx and haproxy; only if named
+    Proxy,
     /// Hello world and axum's: crates, time to build, size; only if named
     Adopt,
     /// Compression, passwords, redirects, sites, groups of NFS callers; only if named

@@ -63,6 +63,8 @@ pub(crate) struct Needs {
     pub(crate) arguments: Vec<String>,
     /// Those that it has only where the options name none.
     pub(crate) unless_told: &'static [&'static str],
+    /// The server that a proxy asks.
+    pub(crate) upstream: Option<SocketAddr>,
     /// Time between two server-sent events.
     pub(crate) every: Duration,
     /// Which server of the `flatpath-peers` of another build.
@@ -90,6 +92,7 @@ impl Needs {
             settings: String::new(),
             arguments: Vec::new(),
             unless_told: &[],
+            upstream: None,
             every: Duration::from_secs(1),
             library: None,
             driver: None,
@@ -337,6 +340,7 @@ impl Place<'_> {
         let mut command = self.launched(program);
         command.arg("serve");
         match needs.service {
+            Service::Http | Service::Https if needs.upstream.is_some() => {}
             Service::Http | Service::Https | Service::Nfs if needs.settings.is_empty() => {
                 command.arg(&self.documents);
             }
@@ -367,7 +371,9 @@ impl Place<'_> {
             Service::Http | Service::Relay => {}
         }
         let state = state.display().to_string();
-        command.args(arguments.iter().map(|it| it.replace("{state}", &state)));
+        let upstream = needs.upstream.map(|it| it.to_string()).unwrap_or_default();
+        let filled = arguments.iter().map(|it| it.replace("{state}", &state));
+        command.args(filled.map(|it| it.replace("{upstream}", &upstream)));
         command.args(&needs.arguments);
         command.args(["--driver", self.driver()]);
         if let Some(connections) = needs.connections {
@@ -470,12 +476,13 @@ impl Place<'_> {
         Ok(server)
     }
 
-    /// lighttpd or h2o. Lines that begin with `{tls}` are for TLS, with `{root}` for root.
+    /// Lines that begin with `{tls}` are for TLS, with `{clear}` for none, with `{root}` for root.
     fn configured(&self, tool: Tool, text: &str, home: TempDir) -> io::Result<Server> {
         let (ground, address) = (self.ground, free_address()?);
         let is_root = rustix::process::geteuid().is_root();
         let lines = [
             ("{tls}", self.needs.service == Service::Https),
+            ("{clear}", self.needs.service != Service::Https),
             ("{root}", is_root),
         ];
         let connections = self.needs.connections.unwrap_or(0);
@@ -501,6 +508,15 @@ impl Place<'_> {
             ),
             ("{certificate}", ground.certificate().display().to_string()),
             ("{key}", ground.key().display().to_string()),
+            ("{pair}", ground.pair()?.display().to_string()),
+            ("{home}", home.path().display().to_string()),
+            (
+                "{upstream}",
+                self.needs
+                    .upstream
+                    .map(|it| it.to_string())
+                    .unwrap_or_default(),
+            ),
         ] {
             filled = filled.replace(place, &value);
         }
@@ -508,8 +524,12 @@ impl Place<'_> {
         fs::write(&file, filled)?;
         let cores = ground.server_cores(self.needs.pinning);
         let mut command = child::command(tool.find()?, &cores);
-        // Both stay in the foreground.
-        let option = if tool == LIGHTTPD { "-Df" } else { "-c" };
+        // All stay in the foreground.
+        let option = match tool {
+            LIGHTTPD => "-Df",
+            HAPROXY => "-f",
+            _ => "-c",
+        };
         Server::at(command.arg(option).arg(file), address, home)
     }
 

@@ -57,6 +57,12 @@ const ALL_BY_FILE: &str = r#"
         compress = ["zstd", "gzip"]
         hosts = ["files.example.org", "*.example.net"]
         allow-origin = "https://app.example.org"
+        proxy = ["http://127.0.0.1:3000", "unix:/run/app"]
+        proxy-balance = "round-robin"
+        proxy-host = "app.example.org"
+        proxy-forwarded = "append"
+        proxy-keep-prefix = true
+        proxy-timeout = 30
         forwarded-from = "10.0.0.0/8"
         forwarded-header = "forwarded"
         allow = ["10.0.0.0/8", "::1"]
@@ -99,7 +105,9 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --connections-per-address 0 --memory 64M --hidden=true \
         --listing json --archive tar --archive zip --compress zstd,gzip \
         --hosts files.example.org,*.example.net --allow-origin https://app.example.org \
-        --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
+        --proxy http://127.0.0.1:3000,unix:/run/app --proxy-balance round-robin \
+        --proxy-host app.example.org --proxy-forwarded append --proxy-keep-prefix=true \
+        --proxy-timeout 30 --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
         --allow 10.0.0.0/8,::1 --deny 10.1.0.0/16 --auth-file users \
         --rate 10/s --rate-bytes 1G/1h --stat-age 0.25 --etag portable --writable=true \
         --put-max 2G \
@@ -123,6 +131,9 @@ fn the_file_has_the_names_of_the_flags_and_no_others() {
             "\"::1\"",
             "\"auto\"",
             "\"portable\"",
+            "\"http://127.0.0.1:1\"",
+            "\"new\"",
+            "\"round-robin\"",
             "\"optional\"",
             "\"offered\"",
             "\"json\"",

@@ -366,7 +366,7 @@ settings! {
     http_redirect: Option<bool> = switch(topic::TLS);
 
     /// Echo at this address: send back what is received; may be repeated
-    echo: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address);
+    echo: Vec<ListenAddress> = option(topic::LISTENERS, "ADDR", listen_address).advanced();
 
     /// Relay at this address: connect two clients that name the same token, by the protocol of the
     /// magic-wormhole transit relay; may be repeated

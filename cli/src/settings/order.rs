@@ -18,7 +18,7 @@ pub(super) const FIRST: [&[&str]; 8] = [
         "ingest",
         "echo",
     ],
-    &["auth-file", "hidden", "hosts"],
+    &["proxy", "auth-file", "hidden", "hosts"],
     &[
         "tls-self-signed",
         "tls-cert",

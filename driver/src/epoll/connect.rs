@@ -88,7 +88,7 @@ impl Epoll {
     fn outcome_of_connect(&mut self, descriptor: RawFd) -> Option<Result<(), Errno>> {
         self.counters.system_calls += 2;
         let socket = self.entries[descriptor as usize].socket();
-        if let Err(errno) = socket_error(socket).flatten() {
+        if let Err(errno) = socket_error(socket).and_then(|outcome| outcome) {
             return Some(Err(errno));
         }
         getpeername(socket).is_ok().then_some(Ok(()))

@@ -140,7 +140,9 @@ fn a_reload_changes_the_servers(driver: Driver) {
         client.get("/file").text() == "other"
     });
     front.end();
-    servers.map(Server::end);
+    for server in servers {
+        server.end();
+    }
 }
 
 fn what_no_server_answers_is_502_and_a_line(driver: Driver) {

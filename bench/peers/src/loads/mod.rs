@@ -8,6 +8,7 @@
 //! | `newcomers`, `calm` | clients of TLS that come and go, and that stay |
 //! | `tls`, `http2` | the harness's own clients |
 //! | `large` | files that are not small |
+//! | `proxied` | a request that a proxy passes on |
 //! | `idle`, `websocket` | many connections |
 //! | `sse`, `user`, `listeners` | events to many who listen |
 //! | `sleepers`, `put`, `operated`, `busy` | what else a server is busy with |
@@ -30,6 +31,7 @@ pub(crate) mod listing;
 mod newcomers;
 mod nfs;
 pub(crate) mod operated;
+pub(crate) mod proxied;
 pub(crate) mod put;
 pub(crate) mod relay;
 mod rounds;

@@ -7,6 +7,7 @@ mod connections;
 mod large;
 mod messages;
 mod nfs;
+mod proxy;
 mod requests;
 mod rules;
 mod secured;
@@ -76,6 +77,7 @@ fn tables(scenario: Scenario, options: &Options, machine: Machine) -> Vec<Compar
         Scenario::Https => secured::https(clients, options.sized(1000, 200)),
         Scenario::Http2 => secured::http2(clients),
         Scenario::Large => large::tables(options.common.quick),
+        Scenario::Proxy => proxy::tables(),
         Scenario::Adopt => vec![builds::adopt()],
         Scenario::Rules if options.instructions => rules::by_instructions(),
         Scenario::Rules => rules::by_time(),
