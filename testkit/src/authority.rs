@@ -22,7 +22,12 @@ pub struct Issued {
 impl Issued {
     /// A certificate for `localhost` that signs itself.
     pub fn for_localhost() -> Issued {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+        Issued::for_host("localhost")
+    }
+
+    /// One for this name, or address in text.
+    pub fn for_host(name: &str) -> Issued {
+        let made = rcgen::generate_simple_self_signed([name.to_owned()]);
         let made = made.expect("a certificate");
         Issued {
             certificate: made.cert.pem(),

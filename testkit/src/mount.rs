@@ -65,30 +65,35 @@ impl Mounted {
     /// # Panics
     /// It has one, and the mount fails.
     pub fn nfs(server: SocketAddr, path: &Path, more: &str) -> Option<Mounted> {
-        let at = tempfile::tempdir().expect("a directory");
+        Mounted::try_nfs(server, path, more).expect("the kernel mounts it")
+    }
+
+    /// The same, which may fail.
+    ///
+    /// # Errors
+    /// What mount(2) says, where the kernel has such a client.
+    pub fn try_nfs(server: SocketAddr, path: &Path, more: &str) -> io::Result<Option<Mounted>> {
+        let at = tempfile::tempdir()?;
         let (address, port) = (server.ip(), server.port());
         let options = format!(
             "vers=3,proto=tcp,mountproto=tcp,nolock,hard,addr={address},mountaddr={address},\
              port={port},mountport={port}{more}"
         );
-        let (source, options) = (
-            format!("{address}:{}", path.display()),
-            options.into_bytes(),
-        );
-        match Mounted::of(&CString::new(source).ok()?, at.path(), c"nfs", &options) {
-            Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
-                tools::refused(&format!("a mount: {cause}"))
+        let source = CString::new(format!("{address}:{}", path.display()))?;
+        match Mounted::of(&source, at.path(), c"nfs", &options.into_bytes()) {
+            Err(cause) if cause.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+                Ok(tools::refused(&format!("a mount: {cause}")))
             }
             // Of a file system that it does not know.
             Err(cause) if cause.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
                 // Older than all that we run on, where it is built.
                 not_offered("this kernel has no client of NFS", (2, 6));
-                None
+                Ok(None)
             }
             mounted => {
-                let mut mounted = mounted.expect("the kernel mounts it");
+                let mut mounted = mounted?;
                 mounted.own = vec![at];
-                Some(mounted)
+                Ok(Some(mounted))
             }
         }
     }

@@ -209,7 +209,7 @@ fn foreign_crates(tree: &str) -> usize {
 
 /// What this process's children, and theirs, have used of the processors until now, if they have
 /// ended.
-fn processor_seconds_of_children() -> Result<f64> {
+pub(crate) fn processor_seconds_of_children() -> Result<f64> {
     let text = workspace::text(&PathBuf::from("/proc/self/stat"))?;
     ticks_of_children(&text).map(|ticks| ticks as f64 / TICKS_PER_SECOND)
 }

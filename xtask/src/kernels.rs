@@ -30,8 +30,9 @@ use anyhow::{Result, bail, ensure};
 use fetch::Kernel;
 use left_out::LeftOut;
 use programs::{Extent, Program};
-use results::Results;
+use results::{Results, Took};
 
+use crate::cost::processor_seconds_of_children;
 use crate::process::Show;
 
 /// By what the deadlines of tests stretch: `flatpath_testkit::deadline` reads it.
@@ -48,7 +49,7 @@ const SUITES: &[(&str, &str)] = &[
 /// The packages whose tests run, those whose names begin so: first what takes longest, because
 /// several programs run at once.
 const PACKAGES: &[(&str, &[&str])] = &[
-    ("flatpath-e2e", &["nfs::mounted::", "file_systems::"]),
+    (MOUNTS, &["nfs::mounted::", "file_systems::"]),
     ("flatpath-sys", ALL),
     ("flatpath-driver", ALL),
     ("flatpath", ALL),
@@ -62,6 +63,11 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("flatpath-relay", ALL),
 ];
 const ALL: &[&str] = &[""];
+const MOUNTS: &str = "flatpath-e2e";
+
+/// What makes TLS handshakes for the kernel's NFS client: the suite, the package, and the program
+/// in it. Debian 12 has none.
+const TLSHD: (&str, &str, &str) = ("trixie", "ktls-utils", "usr/sbin/tlshd");
 
 /// What of Debian must be installed, by a program of each package.
 const NEEDS: &[(&str, &str)] = &[
@@ -136,7 +142,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         true => Extent::Workspace,
         false => Extent::Packages,
     };
-    let mut programs = built(&names, extent)?;
+    // It takes minutes to make.
+    let selects = !options.tests.is_empty() || !options.program.is_empty();
+    let with_package = !selects || names.contains(&package::NAME);
+    let mut programs = built(&names, extent, with_package)?;
     left_out.check(&programs)?;
     programs.iter_mut().for_each(|it| it.select(&filters));
     let is_wanted = |it: &Program| options.program.is_empty() || options.program.contains(&it.name);
@@ -160,7 +169,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The programs of these packages, of all if none is named: with the features that `cargo test` of
 /// the workspace gives them, however much is built.
-fn built(names: &[&str], extent: Extent) -> Result<Vec<Program>> {
+fn built(names: &[&str], extent: Extent, with_package: bool) -> Result<Vec<Program>> {
     let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
     let packages = PACKAGES.iter().filter(|(name, _)| is_wanted(name));
     let packages: Vec<_> = packages.copied().collect();
@@ -168,8 +177,7 @@ fn built(names: &[&str], extent: Extent) -> Result<Vec<Program>> {
         true => Vec::new(),
         false => programs::build(&packages, extent)?,
     };
-    // Not one of all: it has not run to its end yet on a machine that does other work.
-    if names.contains(&package::NAME) {
+    if with_package {
         programs.extend(package::program()?);
     }
     Ok(programs)
@@ -182,7 +190,7 @@ fn on(
     left_out: &LeftOut,
     options: &Options,
 ) -> Result<Results> {
-    let began = Instant::now();
+    let (began, used_before) = (Instant::now(), processor_seconds_of_children()?);
     let mut results = Results::new(&kernel.version, &kernel.release);
     let mut wanted = Vec::new();
     for program in programs {
@@ -202,14 +210,23 @@ fn on(
         .into_iter()
         .partition(|(program, _)| program.package == package::NAME);
     if !wanted.is_empty() {
-        let lines = machine::run(kernel, &wanted, time_max, show)?;
+        let mounts = wanted.iter().any(|(it, _)| it.package == MOUNTS);
+        let tlshd = mounts.then(|| {
+            let (suite, package, program) = TLSHD;
+            fetch::program(suite, package, program, options.fetch)
+        });
+        let tlshd = tlshd.transpose()?;
+        let lines = machine::run(kernel, &wanted, tlshd.as_deref(), time_max, show)?;
         results.read(&wanted, &lines);
     }
     if let Some((program, tests)) = package.first() {
         let lines = machine::run_package(kernel, program, tests, time_max, show)?;
         results.read(&package, &lines);
     }
-    results.took = began.elapsed();
+    results.took = Took {
+        all: began.elapsed().as_secs_f64(),
+        computed: processor_seconds_of_children()? - used_before,
+    };
     print!("{results}");
     Ok(results)
 }

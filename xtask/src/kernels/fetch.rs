@@ -6,6 +6,7 @@
 //! system, some 30 MB.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +17,9 @@ use crate::process;
 
 /// What Debian's own keys are in; which of them signs a suite is apt's matter.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where packages have the libraries and the loader of this processor.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A kernel that can be booted.
 #[derive(Debug)]
@@ -59,31 +63,48 @@ pub(super) fn kernel(suite: &str, version: &str, anew: bool) -> Result<Kernel> {
 
 fn fetch(suite: &str, cache: &Path, made: &Path) -> Result<()> {
     println!("kernels: fetches that of {suite}");
-    let _ = fs::remove_dir_all(made);
-    let lists = made.join("apt");
-    for part in ["lists/partial", "cache/archives/partial", "packages"] {
-        fs::create_dir_all(lists.join(part))?;
-    }
-    ensure!(cache.is_dir(), "{} is no directory", cache.display());
-    let source = format!("deb [signed-by={KEYS}] {} {suite} main\n", debian()?);
-    fs::write(lists.join("sources"), source)?;
-    let apt = Apt(lists);
-    apt.run("apt-get", &["update", "-qq"])?;
+    let apt = Apt::new(suite, cache, made)?;
     let image = newest(&apt.run("apt-cache", &["pkgnames", "linux-image-"])?);
     let image = image.context("no image of a kernel")?;
-    let packages = apt.files_of(&image)?;
-    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    apt.run("apt-get", &[&["download", "-qq"], &packages[..]].concat())?;
     let files = made.join("files");
-    for package in fs::read_dir(apt.0.join("packages"))? {
-        let mut command = Command::new("dpkg-deb");
-        command.arg("-x").arg(package?.path()).arg(&files);
-        run(&mut command)?;
-    }
+    apt.unpack(&apt.files_of(&image)?, &files)?;
     image::keep(&files, made)?;
     fs::remove_dir_all(&apt.0)?;
     fs::remove_dir_all(&files)?;
     Ok(())
+}
+
+/// A script that runs a program of a suite's package with that suite's libraries; they are fetched
+/// unless they are here. `program` is where the package has it, below its root.
+pub(super) fn program(suite: &str, package: &str, program: &str, anew: bool) -> Result<PathBuf> {
+    let cache = cache()?;
+    let at = cache.join(package);
+    let script = at.join("run");
+    if !anew && script.is_file() {
+        return Ok(script);
+    }
+    println!("kernels: fetches {package} of {suite}");
+    let made = cache.join(format!("{package}.new"));
+    let apt = Apt::new(suite, &cache, &made)?;
+    // Nothing is installed there, so it names all that the package needs.
+    let shown = apt.run("apt-get", &["install", "--simulate", "-qq", package])?;
+    let packages = shown.lines().filter_map(|line| {
+        let rest = line.strip_prefix("Inst ")?;
+        rest.split(' ').next().map(String::from)
+    });
+    apt.unpack(&packages.collect::<Vec<_>>(), &made.join("files"))?;
+    fs::remove_dir_all(&apt.0)?;
+    let text = format!(
+        "#!/bin/sh\nfiles='{}'\nlibraries=\"$files/{LIBRARIES}\"\n\
+         exec \"$libraries/ld-linux-x86-64.so.2\" --library-path \"$libraries\" \
+         \"$files/{program}\" \"$@\"\n",
+        at.join("files").display()
+    );
+    fs::write(made.join("run"), text)?;
+    fs::set_permissions(made.join("run"), fs::Permissions::from_mode(0o755))?;
+    let _ = fs::remove_dir_all(&at);
+    fs::rename(&made, &at)?;
+    Ok(script)
 }
 
 /// From where this machine has Debian's packages.
@@ -120,6 +141,33 @@ fn numbers(name: &str) -> Vec<u32> {
 struct Apt(PathBuf);
 
 impl Apt {
+    /// Below `made`, which is emptied, with the lists of this suite.
+    fn new(suite: &str, cache: &Path, made: &Path) -> Result<Apt> {
+        let _ = fs::remove_dir_all(made);
+        let lists = made.join("apt");
+        for part in ["lists/partial", "cache/archives/partial", "packages"] {
+            fs::create_dir_all(lists.join(part))?;
+        }
+        ensure!(cache.is_dir(), "{} is no directory", cache.display());
+        let source = format!("deb [signed-by={KEYS}] {} {suite} main\n", debian()?);
+        fs::write(lists.join("sources"), source)?;
+        let apt = Apt(lists);
+        apt.run("apt-get", &["update", "-qq"])?;
+        Ok(apt)
+    }
+
+    /// Unpacks these packages into a directory.
+    fn unpack(&self, packages: &[String], to: &Path) -> Result<()> {
+        let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
+        self.run("apt-get", &[&["download", "-qq"], &packages[..]].concat())?;
+        for package in fs::read_dir(self.0.join("packages"))? {
+            let mut command = Command::new("dpkg-deb");
+            command.arg("-x").arg(package?.path()).arg(to);
+            run(&mut command)?;
+        }
+        Ok(())
+    }
+
     /// What it prints.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let at = |name: &str| self.0.join(name).display().to_string();

@@ -40,6 +40,9 @@ const MODULES: &[&str] = &[
     // What TLS in the kernel asks for.
     "gcm",
     "ctr",
+    "aes_generic",
+    "ghash-generic",
+    "aesni-intel",
     "nfs",
     "nfsv3",
     "nfsd",

@@ -7,6 +7,7 @@
 //! with its program's number before it.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,6 +39,10 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const TIMES: &str = "-Zunstable-options --report-time";
 const UNSTABLE: &str = "RUSTC_BOOTSTRAP=1";
 
+/// The file system of tests: a journal would be written at each sync, which takes an emulated
+/// processor a third of a second. Tests that are about a file system have one of their own.
+const DISK: &str = "-O ^has_journal";
+
 /// How many programs run at once, on two processors.
 const BESIDE: usize = 2;
 
@@ -58,16 +63,22 @@ pub(super) enum First {
     Systemd,
 }
 
-/// Runs these tests of these programs, each program for at most `time_max`.
+/// Runs these tests of these programs, each program for at most `time_max`. They find the program
+/// `tlshd` of another suite.
 pub(super) fn run(
     kernel: &Kernel,
     programs: &[(&Program, Vec<&str>)],
+    tlshd: Option<&Path>,
     time_max: Duration,
     show: Show,
 ) -> Result<Vec<String>> {
     let programs_max = u32::try_from(programs.len()).unwrap_or(u32::MAX);
     let time_max_all = time_max.saturating_mul(programs_max);
-    let script = commands(programs, time_max);
+    let mut script = String::new();
+    if let Some(tlshd) = tlshd {
+        let _ = writeln!(script, "ln -s '{}' /usr/local/sbin/tlshd", tlshd.display());
+    }
+    script += &commands(programs, time_max);
     boot(kernel, First::Shell, &script, time_max_all, show)
 }
 
@@ -157,7 +168,8 @@ fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
         "export HOME=/root TMPDIR=/tmp RUST_TEST_THREADS=4 {name}={factor} {UNSTABLE}\n\
          export PATH={PATH} FLATPATH='{server}' RUST_BACKTRACE=0\n\
          hostname localhost; ulimit -n 65536\n\
-         truncate -s 900M /srv/tmp; mkfs.ext4 -q /srv/tmp; mount -o loop /srv/tmp /tmp\n\
+         truncate -s 900M /srv/tmp; mkfs.ext4 -q {DISK} /srv/tmp\n\
+         mount -o loop,barrier=0 /srv/tmp /tmp\n\
          chmod 1777 /tmp; ln -sf /proc/self/fd /dev/fd\n\
          ln -sf fd/0 /dev/stdin; ln -sf fd/1 /dev/stdout; ln -sf fd/2 /dev/stderr\n"
     );

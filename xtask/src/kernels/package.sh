@@ -60,11 +60,11 @@ usual() {
 }
 
 it_is_installed_and_started_by_its_unit() {
-    # The trigger of man-db reads all manual pages of the machine.
     # What a server left that ran on this machine without the package: systemd cannot move a directory
-    # of the layer below.
-    rm -rf /var/lib/flatpath
+    # of the layer below. And what images of containers have, lest anything starts when it is installed.
+    rm -rf /var/lib/flatpath /usr/sbin/policy-rc.d
     step "installs"
+    # The trigger of man-db reads all manual pages of the machine.
     dpkg --no-triggers --install "$1"
     until_true active
     systemctl is-enabled --quiet flatpath

@@ -39,7 +39,8 @@ enum Fate {
 pub(super) struct Results {
     version: String,
     release: String,
-    pub(super) took: Duration,
+    /// Of the machine that emulates: how long it took, and its processors' seconds.
+    pub(super) took: Took,
     /// By program, in their order.
     programs: Vec<Row>,
 }
@@ -57,9 +58,9 @@ struct Row {
 
 /// Seconds that a program took, and those of processors. None, if it did not come to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Took {
-    all: f64,
-    computed: f64,
+pub(super) struct Took {
+    pub(super) all: f64,
+    pub(super) computed: f64,
 }
 
 /// How many tests are listed that took longest.
@@ -70,7 +71,7 @@ impl Results {
         Self {
             version: version.to_owned(),
             release: release.to_owned(),
-            took: Duration::ZERO,
+            took: Took::default(),
             programs: Vec::new(),
         }
     }
@@ -239,8 +240,12 @@ impl fmt::Display for Results {
         for (time, test) in tests.iter().take(SLOWEST) {
             writeln!(to, "{:<8} {:>4} s {test}", self.version, time.as_secs())?;
         }
-        let seconds = self.took.as_secs();
-        writeln!(to, "{:<8} {} in {seconds} s", self.version, self.release)
+        let Took { all, computed } = self.took;
+        let (version, release) = (&self.version, &self.release);
+        writeln!(
+            to,
+            "{version:<8} {release} in {all:.0} s, {computed:.0} of processors"
+        )
     }
 }
 

@@ -10,6 +10,7 @@ mod faults;
 mod modes;
 mod programs;
 mod random;
+mod secured;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
