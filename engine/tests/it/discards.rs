@@ -16,6 +16,7 @@ use flatpath::{
     Stall, Successor, WorkerScope, discard, guarded, on_network_thread,
 };
 
+use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::{patience, stretched, until_true};
 
 struct Bomb;
@@ -342,11 +343,11 @@ fn is_reported(choice: DriverChoice) {
     let Err(Error::LeftBehind { left, .. }) = running.wait() else {
         panic!("a drop that never returns is reported");
     };
-    assert_eq!(left.len(), 1, "{left:?}");
-    assert!(
-        left[0].to_string().contains("in a drop of the program's"),
-        "{left:?}"
-    );
+    let named = left.iter().map(ToString::to_string);
+    let drops = named.filter(|it| it.contains("in a drop of the program's"));
+    assert_eq!(drops.count(), 1, "{left:?}");
+    // Threads have less than a second to leave, which does not stretch with the deadlines of tests.
+    assert!(left.len() == 1 || is_slow(), "{left:?}");
     gate.open();
 }
 

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use crate::gate::{Gate, Opener, client, patience};
 use crate::lines::on_both;
+use flatpath_testkit::deadline::is_slow;
+
 use flatpath::{
     Context, DriverChoice, Job, Phase, Protocol, Received, Running, Server, Stall, WorkerScope,
 };
@@ -96,7 +98,8 @@ impl Protocol for Kinds {
 
 fn compute() {
     let mut sum = 0_u64;
-    for number in 0..20_000 {
+    let rounds = if is_slow() { 2_000 } else { 20_000 };
+    for number in 0..rounds {
         sum = std::hint::black_box(sum.wrapping_mul(31) + number);
     }
 }
@@ -247,14 +250,14 @@ fn what_sleeping_handlers_had_of_workers_computing_ones_do_not_keep() {
 
 /// Many times as long as it takes to start all workers for handlers that sleep.
 fn compute_through(site: &mut Site) {
-    const JOBS: usize = 20_000;
     const AT_A_TIME: usize = 500;
+    let jobs = if is_slow() { 5_000 } else { 20_000 };
     site.ask(b'c', AT_A_TIME);
     let mut replies = [0; 100];
     for asked in (AT_A_TIME..).step_by(replies.len()) {
         site.client.read_exact(&mut replies).expect("replies");
         site.asked -= replies.len();
-        if asked == JOBS {
+        if asked == jobs {
             break;
         }
         site.ask(b'c', replies.len());

@@ -10,6 +10,8 @@ use std::time::Duration;
 use flatpath::{Bytes, DriverChoice, Error, Running, Server, on_network_thread};
 use flatpath_http::{Http, IntoResponse, Request};
 use flatpath_testkit::deadline::is_slow;
+#[cfg(feature = "deflate")]
+use flatpath_testkit::noise;
 use flatpath_testkit::{drivers_here, patience};
 use flatpath_websocket::{Close, Handler, Limits, Message, SendError, Socket, WebSocket};
 
@@ -234,11 +236,9 @@ struct Interrupts;
 impl Handler for Interrupts {
     fn opened(&mut self, socket: &Socket) {
         let other = socket.clone();
+        // What repeats later than a compressor looks back is as random to it as all of it would be.
+        let bytes = noise(1, 65_521).repeat(512);
         let long = std::thread::spawn(move || {
-            let mut random = fastrand::Rng::with_seed(1);
-            let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
-                .take(32 << 20)
-                .collect();
             let _ = other.send(bytes);
         });
         while !long.is_finished() {

@@ -15,18 +15,15 @@ def said(what):
 
 
 def by(user, groups, what):
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        os.setgroups(groups)
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-        os.write(writer, str(said(what)).encode())
-        os._exit(0)
-    os.close(writer)
-    text = os.read(reader, 9999).decode()
-    os.close(reader)
-    os.wait()
-    return text
+    """What it gives as this user. A process of its own for each would be most of the time."""
+    os.setgroups(groups)
+    os.setegid(user)
+    os.seteuid(user)
+    came = said(what)
+    os.seteuid(0)
+    os.setegid(0)
+    os.setgroups([])
+    return str(came)
 
 
 def show(*words):
@@ -112,7 +109,9 @@ def exclusive():
             fd = os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
             os.write(fd, b"x" * 100000)
             os.fsync(fd)
-            return os.fstat(fd).st_size
+            size = os.fstat(fd).st_size
+            os.close(fd)
+            return size
 
         show("O_EXCL", "%o" % mode, "first", by(1000, [], first) + " " + look(name))
         second = lambda: os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR)

@@ -44,22 +44,32 @@ fn one_who_may_write_replaces_what_another_owns(driver: Driver) {
     mount.end();
 }
 
-/// All directories and files that one makes in a directory of each mode, with each mask, as `NAME
-/// MODE OWNER GROUP`.
-fn made(within: &Path) -> Vec<String> {
-    let lines = "for u in 0 022 077; do umask $u; for m in 0 700 755 777 1777 2770 3777 7777; do
-                   mkdir -m $m d$u-$m; mkdir p$u-$m; : >f$u-$m; chmod $m f$u-$m
-                 done; done; python3 -c \"
-import os
+/// What mkdir(1) and chmod(1) make of each mode, which have ways of their own.
+const BY_PROGRAMS: &str = "umask 022; for m in 0 700 755 777 1777 2770 3777 7777; do
+                             mkdir -m $m d$m; : >f$m; chmod $m f$m
+                           done; mkdir p; stat -c '%n %a %u %g' * | sort";
+
+/// All that one makes by calls with each mode and mask.
+const BY_CALLS: &str = "import os
 for u in (0, 0o22, 0o77):
     os.umask(u)
-    for m in (0, 0o700, 0o777, 0o1777, 0o2770, 0o7777):
-        os.mkdir('y%o-%o' % (u, m), m)
-        os.close(os.open('c%o-%o' % (u, m), os.O_CREAT | os.O_EXCL | os.O_WRONLY, m))
-        os.mkfifo('q%o-%o' % (u, m), m)\"
-                 stat -c '%n %a %u %g' * | sort";
-    let mut command = by(1000, &[2000], "sh", within);
-    let output = tools::run(command.args(["-ec", lines]), patience());
+    os.mkdir('plain%o' % u)
+    for m in (0, 0o700, 0o755, 0o777, 0o1777, 0o2770, 0o3777, 0o7777):
+        name = '%o-%o' % (u, m)
+        os.mkdir('made' + name, m)
+        os.mkdir('given' + name); os.chmod('given' + name, m)
+        os.close(os.open('new' + name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, m))
+        os.close(os.open('file' + name, os.O_CREAT | os.O_WRONLY)); os.chmod('file' + name, m)
+        os.mkfifo('pipe' + name, m)
+for name in sorted(os.listdir('.')):
+    s = os.lstat(name); print(name, '%o' % s.st_mode, s.st_uid, s.st_gid)";
+
+/// All directories and files that a program with this argument makes, a line each with its mode,
+/// owner and group.
+fn made(by_whom: [&str; 3], within: &Path) -> Vec<String> {
+    let [program, option, what] = by_whom;
+    let mut command = by(1000, &[2000], program, within);
+    let output = tools::run(command.args([option, what]), patience());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -70,7 +80,14 @@ fn what_is_made_has_the_mode_and_the_group_of_a_local_one(driver: Driver) {
     let (Some(_), Some(mount)) = (tools::find("python3"), Mount::new(driver, "", &[])) else {
         return;
     };
-    for mode in [0o777, 0o2777, 0o1777, 0o3777] {
+    let calls = ["python3", "-c", BY_CALLS];
+    for (mode, by_whom, count) in [
+        (0o777, calls, 123),
+        (0o2777, calls, 123),
+        (0o1777, calls, 123),
+        (0o3777, calls, 123),
+        (0o2775, ["sh", "-ec", BY_PROGRAMS], 17),
+    ] {
         let [here, there] = ["local", "mounted"].map(|name| format!("{name}-{mode:o}"));
         for name in [&here, &there] {
             let directory = mount.site.at(name);
@@ -79,9 +96,9 @@ fn what_is_made_has_the_mode_and_the_group_of_a_local_one(driver: Driver) {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&directory, permissions).expect("we are root");
         }
-        let expected = made(&mount.site.at(&here));
-        let found = made(&mount.path().join(&there));
-        assert!(expected.len() > 60, "{expected:?}");
+        let expected = made(by_whom, &mount.site.at(&here));
+        let found = made(by_whom, &mount.path().join(&there));
+        assert_eq!(expected.len(), count, "{expected:?}");
         assert_eq!(found, expected, "in a directory of mode {mode:o}");
     }
     mount.end();

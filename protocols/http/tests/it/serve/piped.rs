@@ -129,10 +129,12 @@ fn a_connection_ends_while_a_worker_has_its_stream(choice: DriverChoice) {
     let (server, address) = start(server, choice, Http::service(storing.clone()));
     let mut client = Client::connect(address);
     let mut sending = client.twin();
+    // At hand before the head: a client that pauses behind that is ended.
+    let bytes = noise(1, 64_000).repeat(1_000);
     let sender = std::thread::spawn(move || {
-        sending.send(put(64_000_000));
+        sending.send(put(bytes.len()));
         // Until the server ends the connection.
-        sending.try_send(noise(1, 64_000_000)).expect_err("it ends");
+        sending.try_send(bytes).expect_err("it ends");
     });
     storing.door.until_waited(1);
     server.handle().drain();

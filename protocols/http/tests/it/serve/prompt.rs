@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use flatpath::{DriverChoice, on_network_thread};
 use flatpath_http::{Answer, Http, Next, Request, Router, routing};
-use flatpath_testkit::Client;
+use flatpath_testkit::deadline::is_slow;
+use flatpath_testkit::{Client, until_true};
 
 use crate::on_each_driver;
 use crate::serve::serve;
@@ -31,6 +32,19 @@ fn places(client: &mut Client, path: &str, count: usize) -> Vec<String> {
     asked.collect()
 }
 
+/// Requests are answered by the network thread, each of them. A machine that is so slow that even
+/// such a handler takes long puts it on trial: there it is so again after some.
+fn is_tried(client: &mut Client, path: &str, count: usize) {
+    if is_slow() {
+        return until_true(path, || places(client, path, 1) == ["network"]);
+    }
+    assert_eq!(
+        places(client, path, count),
+        vec!["network"; count],
+        "{path}"
+    );
+}
+
 fn a_handler_that_is_declared_prompt_runs_where_its_request_arrives(choice: DriverChoice) {
     let router = Router::new()
         .get("/pooled", place)
@@ -44,8 +58,8 @@ fn a_handler_that_is_declared_prompt_runs_where_its_request_arrives(choice: Driv
         serve(choice, Http::prompt(place)),
     ] {
         let mut client = Client::connect(address);
-        assert_eq!(places(&mut client, "/prompt", 3), ["network"; 3]);
-        assert_eq!(places(&mut client, "/in/a/7", 2), ["network"; 2]);
+        is_tried(&mut client, "/prompt", 3);
+        is_tried(&mut client, "/in/a/7", 2);
         // What has a body is not tried.
         client.send("POST /prompt HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx");
         assert_eq!(client.reply().text(), "worker");
@@ -60,9 +74,9 @@ fn what_an_attempt_leaves_is_answered_by_its_handler(choice: DriverChoice) {
     let routes = || Router::new().route("/", routing::get(place).try_first(at_hand));
     let (_server, address) = serve(choice, Http::service(routes()));
     let mut client = Client::connect(address);
-    for (path, right) in [("/?hot", "network"), ("/", "worker"), ("/?hot", "network")] {
-        assert_eq!(places(&mut client, path, 1), [right], "{path}");
-    }
+    is_tried(&mut client, "/?hot", 1);
+    assert_eq!(places(&mut client, "/", 1), ["worker"]);
+    is_tried(&mut client, "/?hot", 1);
     // It must not go past a layer.
     let (_server, address) = serve(choice, Http::service(routes().layer(through)));
     assert_eq!(
@@ -88,7 +102,7 @@ fn a_handler_that_sleeps_loses_its_right_and_no_other_does(choice: DriverChoice)
         (&*told[0], &told[2..]),
         ("network", &["worker", "worker"].map(String::from)[..])
     );
-    assert_eq!(places(&mut client, "/quick", 1), ["network"]);
+    is_tried(&mut client, "/quick", 1);
 }
 
 fn a_panic_of_a_try_is_a_500(choice: DriverChoice) {
