@@ -140,8 +140,7 @@ settings! {
         .of(HTTP)
         .of_sites();
 
-    /// Answer with what these servers answer, each http://ADDRESS:PORT or unix:/PATH, and not with
-    /// files; may be repeated: requests are spread over all of them
+    /// Ask this server, http://ADDRESS:PORT or unix:/PATH, instead of DIR; may be repeated
     proxy: Vec<UpstreamServer> = option(topic::HTTP, "SERVER", str::parse::<UpstreamServer>)
         .of(HTTP)
         .of_sites();
