@@ -1,18 +1,18 @@
 //! `--proxy`: a site that other servers answer for.
 //!
-//! A site has a directory or servers, never both; its rules of paths are of files. What may be asked
-//! of clients before (`allow`, `deny`, `auth-file`, `rate`) is as for files.
+//! A site has a directory or servers, never both; its rules of paths are of files. What may be
+//! asked of clients before (`allow`, `deny`, `auth-file`, `rate`) is as for files.
 //!
 //! Each listener, and each site after a reload that changes it, has an upstream of its own: what is
 //! under way on the one before ends there, and its idle connections end after their time.
 
 use std::fmt;
 
-use flatpath_http::http::HeaderValue;
 use flatpath_http::{Balance, ForwardedFields, HostField, Proxy, Upstream, UpstreamLimits};
 
 use crate::failure::Failure;
 use crate::settings::{ProxyBalance, ProxyForwarded, Settings, is_on};
+use crate::units::ProxyHost;
 
 /// Why a table is refused that has rules beside servers.
 pub(crate) const NO_RULES: &str =
@@ -21,28 +21,6 @@ pub(crate) const NO_RULES: &str =
 /// Why one is that names origins.
 pub(crate) const NO_ORIGINS: &str =
     "allow-origin is for a site with dir: the servers of a proxy answer pages of other origins";
-
-/// `--proxy-host`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProxyHost {
-    Client,
-    Server,
-    Named(HeaderValue),
-}
-
-/// Reads the value of `--proxy-host`.
-pub(crate) fn host(text: &str) -> Result<ProxyHost, String> {
-    let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-    match text {
-        "client" => Ok(ProxyHost::Client),
-        "server" => Ok(ProxyHost::Server),
-        name if !name.is_empty() && name.bytes().all(is_of_host) => {
-            let value = HeaderValue::from_str(name).map_err(|why| why.to_string())?;
-            Ok(ProxyHost::Named(value))
-        }
-        _ => Err("write client, server, or a host such as app.example.org or app:8080".into()),
-    }
-}
 
 /// What answers for a site with this label.
 ///
@@ -90,18 +68,6 @@ pub(crate) fn proxy(label: &str, settings: &Settings) -> Result<Proxy, Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_is_a_word_or_a_name() {
-        let named = |name| Ok(ProxyHost::Named(HeaderValue::from_static(name)));
-        assert_eq!(host("client"), Ok(ProxyHost::Client));
-        assert_eq!(host("server"), Ok(ProxyHost::Server));
-        assert_eq!(host("app.example.org"), named("app.example.org"));
-        assert_eq!(host("[::1]:8080"), named("[::1]:8080"));
-        for text in ["", "a b", "a/b", "a\r\nX: y", "user@host", "ä"] {
-            assert!(host(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn a_site_has_a_directory_or_servers() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flatpath::NetworkThreads;
 use flatpath::sockets::ListenAddress;
+use flatpath_http::http::HeaderValue;
 
 const SIZE: &str = "write bytes, or a number with K, M, G or T for powers of 1024, such as 256M";
 const TIME: &str = "write seconds, or a time with units, such as 30, 0.5, 500ms or 1h 30m; at \
@@ -261,6 +262,28 @@ pub(crate) fn most_similar(
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
 }
 
+/// `--proxy-host`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ProxyHost {
+    Client,
+    Server,
+    Named(HeaderValue),
+}
+
+/// Reads the value of `--proxy-host`.
+pub(crate) fn proxy_host(text: &str) -> Result<ProxyHost, String> {
+    let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    match text {
+        "client" => Ok(ProxyHost::Client),
+        "server" => Ok(ProxyHost::Server),
+        name if !name.is_empty() && name.bytes().all(is_of_host) => {
+            let value = HeaderValue::from_str(name).map_err(|why| why.to_string())?;
+            Ok(ProxyHost::Named(value))
+        }
+        _ => Err("write client, server, or a host such as app.example.org or app:8080".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -431,5 +454,17 @@ mod tests {
             file.map(|file| file.settings.max_connections),
             Ok(Some(most))
         );
+    }
+
+    #[test]
+    fn a_host_is_a_word_or_a_name() {
+        let named = |name| Ok(ProxyHost::Named(HeaderValue::from_static(name)));
+        assert_eq!(proxy_host("client"), Ok(ProxyHost::Client));
+        assert_eq!(proxy_host("server"), Ok(ProxyHost::Server));
+        assert_eq!(proxy_host("app.example.org"), named("app.example.org"));
+        assert_eq!(proxy_host("[::1]:8080"), named("[::1]:8080"));
+        for text in ["", "a b", "a/b", "a\r\nX: y", "user@host", "ä"] {
+            assert!(proxy_host(text).is_err(), "{text:?}");
+        }
     }
 }

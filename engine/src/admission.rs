@@ -548,20 +548,6 @@ impl Admission {
         self.episodes[bound as usize].note(now_ns, price, limit);
     }
 
-    /// Ends the episodes that are over.
-    pub(crate) fn end_episodes(&mut self, now_ns: u64) {
-        for episode in &mut self.episodes {
-            episode.end(now_ns);
-        }
-        let is_over = self.episodes[Bound::Descriptors as usize]
-            .end_ns()
-            .is_none();
-        if is_over && self.descriptors_allow < usize::MAX {
-            self.descriptors_allow = usize::MAX;
-            self.unsettle();
-        }
-    }
-
     /// Whether files are short of descriptors: each client that takes one needs a known address.
     #[inline]
     pub(crate) fn counts_addresses(&self) -> bool {
@@ -581,11 +567,6 @@ impl Admission {
     /// Begins or ends such a call.
     pub(crate) fn evict(&mut self, evicts: bool) {
         self.evicts = evicts;
-    }
-
-    /// When the next episode may be over.
-    pub(crate) fn episode_end_ns(&self) -> Option<u64> {
-        self.episodes.iter().filter_map(BoundEpisode::end_ns).min()
     }
 }
 

@@ -67,6 +67,7 @@
 
 pub(crate) mod common;
 pub(crate) mod connection_handle;
+pub(crate) mod connect;
 pub(crate) mod connector;
 pub(crate) mod context;
 pub(crate) mod discard;

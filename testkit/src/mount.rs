@@ -84,10 +84,8 @@ impl Mounted {
             Err(cause) if cause.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
                 Ok(tools::refused(&format!("a mount: {cause}")))
             }
-            // Of a file system that it does not know.
-            Err(cause) if cause.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => {
-                // Older than all that we run on, where it is built.
-                not_offered("this kernel has no client of NFS", (2, 6));
+            Err(cause) if is_unknown(&cause) => {
+                tell_no_nfs();
                 Ok(None)
             }
             mounted => {
@@ -96,6 +94,18 @@ impl Mounted {
                 Ok(Some(mounted))
             }
         }
+    }
+
+    /// Whether the kernel has a client of NFS. If not, that is said.
+    pub fn knows_nfs() -> bool {
+        let at = tempfile::tempdir().expect("a directory");
+        // It names no server: a client would refuse it.
+        let tried = Mounted::of(c"none", at.path(), c"nfs", b"");
+        let is_known = !tried.is_err_and(|cause| is_unknown(&cause));
+        if !is_known {
+            tell_no_nfs();
+        }
+        is_known
     }
 
     /// A file system of this kind, with these options, at an empty directory.
@@ -135,6 +145,16 @@ impl Mounted {
     pub fn path(&self) -> &Path {
         &self.at
     }
+}
+
+/// Of a file system that the kernel does not know.
+fn is_unknown(cause: &io::Error) -> bool {
+    cause.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
+fn tell_no_nfs() {
+    // Older than all that we run on, where it is built.
+    not_offered("this kernel has no client of NFS", (2, 6));
 }
 
 impl Drop for Mounted {

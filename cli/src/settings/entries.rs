@@ -21,10 +21,9 @@ use super::{
 };
 use crate::built;
 use crate::logging::levels;
-use crate::proxied::{self, ProxyHost};
 use crate::units::{
-    Rate, count, count_or_zero, delay, listen_address, network_threads, portmapper_address, rate,
-    rate_of_bytes, size, time, workers,
+    ProxyHost, Rate, count, count_or_zero, delay, listen_address, network_threads,
+    portmapper_address, proxy_host, rate, rate_of_bytes, size, time, workers,
 };
 
 /// The topics of `serve --help`.
@@ -140,7 +139,7 @@ settings! {
         .of(HTTP)
         .of_sites();
 
-    /// Ask this server, http://ADDRESS:PORT or unix:/PATH, instead of DIR; may be repeated
+    /// Ask servers, http://ADDRESS:PORT or unix:/PATH, instead of DIR
     proxy: Vec<UpstreamServer> = option(topic::HTTP, "SERVER", str::parse::<UpstreamServer>)
         .of(HTTP)
         .of_sites();
@@ -153,7 +152,7 @@ settings! {
 
     /// Which host a server of --proxy is told that a request is for: the client's; its own
     /// address; or this name [default: client]
-    proxy_host: Option<ProxyHost> = option(topic::HTTP, "client|server|NAME", proxied::host)
+    proxy_host: Option<ProxyHost> = option(topic::HTTP, "client|server|NAME", proxy_host)
         .advanced()
         .of(HTTP)
         .of_sites();

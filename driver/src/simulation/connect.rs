@@ -7,54 +7,17 @@
 //! Faults: no descriptor is free, the peer refuses or does not answer in time.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::Simulation;
 use super::faults::{Fault, nanoseconds};
 use super::network::{Client, Network};
 use super::operations::Kind;
+use super::servers::{Answer, Opening, Server};
 use super::world::{Connection, World};
 use crate::completion::{Errno, Outcome};
 use crate::driver::OperationMode;
 use crate::remote::Remote;
 use crate::socket::{Handle, Socket};
-
-/// What a simulated server does with connections that are opened to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Answer {
-    /// It accepts.
-    Accepts,
-    /// It accepts so much later.
-    AcceptsAfter(Duration),
-    /// No process listens (ECONNREFUSED).
-    Refuses,
-    /// Nothing comes back, as behind a firewall that drops: the connect waits until it is
-    /// cancelled.
-    IsSilent,
-    /// It accepts, and then its machine is off: the connection stays half open.
-    Vanishes,
-    /// It accepts, and resets the connection at its first byte.
-    ResetsAtFirstByte,
-}
-
-/// A server that connections are opened to.
-#[derive(Debug)]
-pub(super) struct Server {
-    remote: Remote,
-    answer: Answer,
-    /// Connections that stand, and that the test has not taken.
-    waiting: VecDeque<u32>,
-}
-
-/// How far a connection has come that is being opened.
-#[derive(Debug)]
-pub(super) struct Opening {
-    remote: Remote,
-    /// When the peer's answer is there; `None` before the connect, and for none ever.
-    pub(super) answered_ns: Option<u64>,
-    answer: Answer,
-}
 
 /// A server of the simulated network, as a test drives it: see [`Network::upstream`].
 #[derive(Clone)]

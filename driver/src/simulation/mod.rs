@@ -30,6 +30,7 @@ mod connect;
 mod receive;
 mod datagrams;
 mod send;
+mod servers;
 mod close;
 
 use std::io;
@@ -38,11 +39,12 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-pub use self::connect::{Answer, Upstream};
+pub use self::connect::Upstream;
 pub use self::faults::{Fault, Faults, Injected};
 pub use self::network::{Client, Leaks, Network};
 use self::operations::{Kind, Patience};
 pub use self::random::{Random, each_seed};
+pub use self::servers::Answer;
 pub use self::world::ClientState;
 use self::world::World;
 use flatpath_structures::pool::Buffer;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::connect::{Opening, Server};
 use super::faults::{Fault, Faults, Injected};
 use super::inbox::Inbox;
 use super::operations::Operations;
 use super::random::Random;
+use super::servers::{Opening, Server};
 use super::stream::Stream;
 
 /// How a connection stands for its client.

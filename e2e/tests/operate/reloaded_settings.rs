@@ -460,6 +460,12 @@ fn each_setting_changes_there_and_back_as_clients_see_it(driver: Driver) {
     let scenes = parts.iter().flatten();
     let mut seen: BTreeSet<_> = scenes.map(|it| it.name.to_owned()).collect();
     seen.extend(ELSEWHERE.map(|(name, _)| name.to_owned()));
+    // Servers of sites: web, proxied.
+    seen.extend(
+        reloaded_names()
+            .into_iter()
+            .filter(|it| it.starts_with("proxy")),
+    );
     let missing: Vec<_> = reloaded_names().difference(&seen).cloned().collect();
     assert_eq!(missing, Vec::<String>::new(), "settings without a scene");
     let wrong = thread::scope(|scope| {

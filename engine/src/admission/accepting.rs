@@ -30,7 +30,8 @@ use crate::limits::{
     LISTEN_PAUSE_NS, OVERFLOW_MAX,
 };
 
-use super::{Admission, Load, Rests};
+use super::{Admission, Bound, Load, Rests};
+use crate::observe::episode::BoundEpisode;
 
 /// Failures in a row after which connections are accepted one by one.
 const FAILURES_MAX: u32 = 8;
@@ -259,6 +260,25 @@ fn patience_ns(caches_block: bool) -> u64 {
 }
 
 impl Admission {
+    /// Ends the episodes that are over.
+    pub(crate) fn end_episodes(&mut self, now_ns: u64) {
+        for episode in &mut self.episodes {
+            episode.end(now_ns);
+        }
+        let is_over = self.episodes[Bound::Descriptors as usize]
+            .end_ns()
+            .is_none();
+        if is_over && self.descriptors_allow < usize::MAX {
+            self.descriptors_allow = usize::MAX;
+            self.unsettle();
+        }
+    }
+
+    /// When the next episode may be over.
+    pub(crate) fn episode_end_ns(&self) -> Option<u64> {
+        self.episodes.iter().filter_map(BoundEpisode::end_ns).min()
+    }
+
     /// Whether newcomers have to wait: the thread is full and nothing rests, or caches have the
     /// descriptors.
     pub(crate) fn waits(&mut self, load: Load, caches_block: bool, rests: impl Rests) -> Waits {

@@ -17,7 +17,7 @@
 //!
 //! [`Claim::opened`]: super::claim::Claim::opened
 
-use crate::protocol::connector::ConnectReason;
+use crate::protocol::connect::ConnectReason;
 
 /// What the verdict depends on.
 #[derive(Clone, Copy, Debug, Default)]

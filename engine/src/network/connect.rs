@@ -29,7 +29,7 @@ use crate::admission::opening::{Facts, Opening};
 use crate::connection::Connection;
 use crate::limits::UNSENT_BYTES_MAX;
 use crate::protocol;
-use crate::protocol::connector::{Connect, ConnectError, ConnectReason, ConnectStep};
+use crate::protocol::connect::{Connect, ConnectError, ConnectReason, ConnectStep};
 use crate::protocol::turn::end_ns;
 use crate::server::lifecycle::ServerState;
 

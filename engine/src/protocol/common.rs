@@ -18,7 +18,7 @@ use crate::network::wakes::Wakes;
 use crate::observe::access_log::{AccessLog, LogEnd, Logged};
 use crate::observe::episode::Refusals;
 use crate::observe::statistics::{Counters, ThreadCounters};
-use crate::protocol::connector::{Connect, Wishes};
+use crate::protocol::connect::{Connect, Wishes};
 use crate::protocol::phase::Stall;
 use crate::protocol::turn::Turn;
 use crate::server::changed_limits::LimitChange;

@@ -1,4 +1,5 @@
-//! Connections that this server opens: what a protocol wishes, and why one could not be had.
+//! Connections that this server opens, and the protocols that they have. What is wished, and why it
+//! could not be had, are values of `connect.rs`.
 //!
 //! A protocol that answers by asking another server names it, and how the session of the new
 //! connection begins ([`Connector::to`]); [`Io::connect`] takes that, and the network thread
@@ -34,22 +35,14 @@
 //! - CN2: a wish is carried out in the same turn or the next one, whatever became of the connection
 //!   that wished it.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::io;
-use std::time::Duration;
 
-use flatpath_driver::{Errno, Remote};
+use flatpath_driver::Remote;
 
 use crate::protocol::Protocol;
-use crate::protocol::hand_over::HandOver;
+use crate::protocol::connect::Connect;
 use crate::protocol::io::Io;
 use crate::protocol::successor::Successor;
-
-/// How long the peer's answer to a connect is awaited, unless the protocol says otherwise: as long
-/// as three SYNs take that are lost, which the kernel sends again after 1, 3 and 7 seconds
-/// (`TCP_TIMEOUT_INIT`, net/ipv4/tcp_timer.c).
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A protocol for connections that this server opens. Make it once and clone it: each network
 /// thread keeps what it has made for it until the server ends, as it does for a
@@ -154,34 +147,9 @@ impl<P: Protocol> Connector<P> {
         remote: impl Into<Remote>,
         begin: impl FnOnce() -> P::Session + Send + 'static,
     ) -> Connect {
-        Connect {
-            remote: remote.into(),
-            begin: self.0.begin(begin),
-            timeout: CONNECT_TIMEOUT,
-        }
+        Connect::new(remote.into(), self.0.begin(begin))
     }
 }
-
-/// A connection that is to be opened: see [`Connector::to`].
-#[derive(Debug)]
-#[must_use = "nothing is opened without Io::connect"]
-pub struct Connect {
-    pub(crate) remote: Remote,
-    pub(crate) begin: HandOver,
-    pub(crate) timeout: Duration,
-}
-
-impl Connect {
-    /// For how long the peer's answer is awaited, from the turn in which the connection is opened:
-    /// 10 seconds unless set. The kernel's own patience is about two minutes
-    /// (`net.ipv4.tcp_syn_retries`).
-    pub fn timeout(self, timeout: Duration) -> Connect {
-        Connect { timeout, ..self }
-    }
-}
-
-/// What was wished in this turn, oldest first, with the listener of the connection that wished it.
-pub(crate) type Wishes = VecDeque<(u16, Connect)>;
 
 impl Io<'_> {
     /// Opens, after this call, a connection of the same network thread: a new one with a session of
@@ -196,142 +164,5 @@ impl Io<'_> {
         self.common.wishes.push_back((listener, wish));
         // The turn is not quiet, or the next one follows at once.
         self.common.mailbox().tell();
-    }
-}
-
-/// Why a connection could not be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectError {
-    /// How far it had come.
-    pub step: ConnectStep,
-    /// What was in the way.
-    pub reason: ConnectReason,
-}
-
-/// How far a connection had come that could not be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectStep {
-    /// This server had no room for it: nothing was sent.
-    Room,
-    /// The connection itself.
-    Connect,
-}
-
-/// What was in the way of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectReason {
-    /// The server is ended by force: `drain_timeout` is over, or a second signal has come. While it
-    /// drains in order, connections are opened: a request that is under way may need one.
-    Draining,
-    /// As many connections as there are places, and none that rests.
-    NoPlace,
-    /// The process, or the machine, has no descriptor for it.
-    NoDescriptor,
-    /// The kernel has no memory for it, or connections of the network thread wait for memory.
-    NoMemory,
-    /// No local port is free for another connection to there (EADDRNOTAVAIL).
-    NoPort,
-    /// No process listens there (ECONNREFUSED; of a Unix socket ENOENT, too).
-    Refused,
-    /// There is no way to there (EHOSTUNREACH, ENETUNREACH and their like).
-    Unreachable,
-    /// Nothing came back in time: [`Connect::timeout`], or the kernel's patience (ETIMEDOUT).
-    TimedOut,
-    /// As many connections wait at the Unix socket as its listener takes (EAGAIN).
-    Busy,
-    /// The kernel said something else: the number of the error, of errno(3).
-    Other(i32),
-}
-
-impl ConnectReason {
-    /// What the kernel's word means.
-    pub(crate) fn of(errno: Errno) -> ConnectReason {
-        match errno {
-            Errno::MFILE | Errno::NFILE => ConnectReason::NoDescriptor,
-            Errno::NOMEM | Errno::NOBUFS => ConnectReason::NoMemory,
-            Errno::ADDRNOTAVAIL => ConnectReason::NoPort,
-            Errno::CONNREFUSED | Errno::NOENT => ConnectReason::Refused,
-            Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN => {
-                ConnectReason::Unreachable
-            }
-            Errno::TIMEDOUT => ConnectReason::TimedOut,
-            Errno::AGAIN => ConnectReason::Busy,
-            other => ConnectReason::Other(other.raw_os_error()),
-        }
-    }
-}
-
-impl fmt::Display for ConnectReason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            ConnectReason::Draining => "this server is being ended",
-            ConnectReason::NoPlace => "this server has as many connections as it may",
-            ConnectReason::NoDescriptor => "this server has no descriptor for it",
-            ConnectReason::NoMemory => "this server has no memory for it",
-            ConnectReason::NoPort => "no local port is free for it",
-            ConnectReason::Refused => "no process listens there",
-            ConnectReason::Unreachable => "there is no way to it",
-            ConnectReason::TimedOut => "nothing came back in time",
-            ConnectReason::Busy => "as many connections wait there as its listener takes",
-            ConnectReason::Other(errno) => {
-                return io::Error::from_raw_os_error(*errno).fmt(formatter);
-            }
-        })
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.step {
-            ConnectStep::Room => "not connected",
-            ConnectStep::Connect => "connecting failed",
-        };
-        write!(formatter, "{step}: {}", self.reason)
-    }
-}
-
-impl std::error::Error for ConnectError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_words_have_a_meaning_each() {
-        for (errno, reason) in [
-            (Errno::MFILE, ConnectReason::NoDescriptor),
-            (Errno::NOBUFS, ConnectReason::NoMemory),
-            (Errno::ADDRNOTAVAIL, ConnectReason::NoPort),
-            (Errno::CONNREFUSED, ConnectReason::Refused),
-            (Errno::NOENT, ConnectReason::Refused),
-            (Errno::NETUNREACH, ConnectReason::Unreachable),
-            (Errno::TIMEDOUT, ConnectReason::TimedOut),
-            (Errno::AGAIN, ConnectReason::Busy),
-            (
-                Errno::ACCESS,
-                ConnectReason::Other(Errno::ACCESS.raw_os_error()),
-            ),
-        ] {
-            assert_eq!(ConnectReason::of(errno), reason);
-        }
-    }
-
-    #[test]
-    fn an_error_says_the_step_and_the_reason() {
-        let error = |step, reason| ConnectError { step, reason }.to_string();
-        assert_eq!(
-            error(ConnectStep::Connect, ConnectReason::Refused),
-            "connecting failed: no process listens there"
-        );
-        assert_eq!(
-            error(ConnectStep::Room, ConnectReason::NoPlace),
-            "not connected: this server has as many connections as it may"
-        );
-        let denied = ConnectReason::Other(Errno::ACCESS.raw_os_error());
-        let denied = error(ConnectStep::Connect, denied);
-        assert!(denied.contains("Permission denied"), "{denied}");
     }
 }

@@ -5,7 +5,7 @@
 
 use flatpath_driver::{Piped, Region};
 
-use crate::protocol::connector::ConnectError;
+use crate::protocol::connect::ConnectError;
 use crate::protocol::io::Io;
 use crate::protocol::phase::Phase;
 

@@ -138,7 +138,7 @@ mod tests {
     const NAMED: [&str; 2] = [
         "--only",
         "files,alone,hello,pooled,rest,websocket,sleepers,busy,operate,idle,app,sse,\
-         https,http2,large,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-rate,\
+         https,http2,large,proxy,adopt,rules,nfs,nfs-sweep,ingest,relay-stream,relay-rate,\
          relay-wait",
     ];
 

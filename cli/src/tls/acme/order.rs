@@ -164,7 +164,13 @@ impl<S: Stop> Attempt<'_, S> {
                 .challenges
                 .answer(challenge, &name, texts, digest.as_ref());
             pending.push(answered.map_err(|cause| self.failed_by(&step, Kind::Other, cause))?);
-            ready(found.set_ready()).map_err(|cause| self.failed(&step, &cause))?;
+            // An authority that has looked by then replies with what it found.
+            let otherwise = |cause: &Error| match cause {
+                Error::Api(_) => refused,
+                _ => Kind::Other,
+            };
+            ready(found.set_ready())
+                .map_err(|cause| self.failed_or(otherwise(&cause), &step, &cause))?;
         }
         Ok(pending)
     }
@@ -206,9 +212,14 @@ impl<S: Stop> Attempt<'_, S> {
     }
 
     fn failed(&self, step: &str, cause: &Error) -> End {
+        self.failed_or(Kind::Other, step, cause)
+    }
+
+    /// In this way, unless it is a limit.
+    fn failed_or(&self, otherwise: Kind, step: &str, cause: &Error) -> End {
         let kind = match is_problem(cause, RATE_LIMITED) || self.last.is_limit() {
             true => Kind::Limited,
-            false => Kind::Other,
+            false => otherwise,
         };
         self.failed_by(step, kind, cause.to_string())
     }
@@ -314,6 +325,8 @@ mod tests {
         "status": "pending", "challenges": [{"type": "http-01", "url": "https://ca/challenge",
         "token": "token", "status": "pending",
         "error": {"type": "urn:a", "detail": "no route"}}]}"#;
+    /// The state of an order whose challenge has failed by the time that the authority replies.
+    const AT_ONCE: &str = "invalid at once";
     const GONE: &str = r#"{"type": "urn:ietf:params:acme:error:accountDoesNotExist"}"#;
     const LIMIT: &str = r#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "enough"}"#;
 
@@ -341,12 +354,16 @@ mod tests {
                 "/order" => (self.order.0, self.order.1.to_owned()),
                 "/an-order" => (200, order(self.status)),
                 "/authorization" => (200, AUTHORIZATION.to_owned()),
-                "/challenge" => (
-                    200,
-                    r#"{"type": "http-01", "url": "https://ca/challenge", "token": "token",
-                        "status": "pending"}"#
-                        .to_owned(),
-                ),
+                "/challenge" => {
+                    let challenge = r#"{"type": "http-01", "url": "https://ca/challenge",
+                        "token": "token", "status": "pending"}"#;
+                    let failed = r#""invalid", "error": {"type": "urn:a", "detail": "no route"}"#;
+                    let challenge = match self.status {
+                        AT_ONCE => challenge.replace(r#""pending""#, failed),
+                        _ => challenge.to_owned(),
+                    };
+                    (200, challenge)
+                }
                 other => panic!("{other} is asked for"),
             };
             let reply = Response::builder().status(status);
@@ -437,18 +454,27 @@ mod tests {
 
     #[test]
     fn a_challenge_that_is_refused_is_named_with_its_cause_and_pending_no_more() {
-        let (end, left) = ended((201, ""), "invalid", 99);
-        let End::Failed(failure) = end else {
-            panic!("it fails");
-        };
-        assert_eq!(failure.kind, Kind::Refused(Challenge::Http));
-        assert_eq!(failure.step, "the challenge http-01");
-        assert!(
-            failure.cause.contains("a.example: API error: no route"),
-            "{}",
-            failure.cause
-        );
-        assert!(left.contains("pending: 0"), "{left}");
+        for (status, step, cause) in [
+            (
+                "invalid",
+                "the challenge http-01",
+                "a.example: API error: no route",
+            ),
+            (
+                AT_ONCE,
+                "the challenge http-01 of a.example",
+                "API error: no route",
+            ),
+        ] {
+            let (end, left) = ended((201, ""), status, 99);
+            let End::Failed(failure) = end else {
+                panic!("it fails: {status}");
+            };
+            assert_eq!(failure.kind, Kind::Refused(Challenge::Http), "{status}");
+            assert_eq!(failure.step, step);
+            assert!(failure.cause.contains(cause), "{}", failure.cause);
+            assert!(left.contains("pending: 0"), "{left}");
+        }
     }
 
     #[test]

@@ -32,8 +32,12 @@ struct Place {
 }
 
 impl Place {
-    /// `None` where there is no such program, or no namespace. `more` are options of the server.
+    /// `None` where there is no client, no such program, or no namespace. `more` are options of the
+    /// server.
     fn new(driver: Driver, clients: &Authority, more: &[&str]) -> Option<Place> {
+        if !Mounted::knows_nfs() {
+            return None;
+        }
         let program = tools::find("tlshd")?;
         if let Err(cause) = unshare(CloneFlags::CLONE_NEWNET) {
             return tools::refused(&format!("a namespace: {cause}"));
