@@ -164,7 +164,7 @@ impl<D: Driver> Event<'_, D> {
         self.end_opening(ConnectError { step, reason })
     }
 
-    /// The connection is none: its protocol is told why, and nothing is left of it.
+    /// The connection was not opened: its protocol hears why, and nothing is left of it.
     fn end_opening(&mut self, error: ConnectError) -> Fate {
         log::debug!("{error}");
         self.count_failed(error.reason);

@@ -28,7 +28,7 @@ pub(super) fn fill(listener: &TcpListener) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
         let socket = socket.expect("a socket");
-        // In the backlog, or under way for ever.
+        // In the backlog, or under way without an end.
         let _ = connect(&socket, &address);
         std::mem::forget(socket);
     }
