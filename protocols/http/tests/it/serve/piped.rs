@@ -28,6 +28,9 @@ on_each_driver!(
 struct Storing {
     door: Arc<Door>,
     pipes: Arc<AtomicUsize>,
+    /// How long a piece takes that is no pipe. Meanwhile the body gathers in the socket, also where
+    /// its client is slower than the server.
+    pause: Duration,
 }
 
 impl Service for Storing {
@@ -70,6 +73,7 @@ struct Stored {
 
 impl Sink for Stored {
     fn write(&mut self, piece: &mut Payload, _: &mut WorkerScope<'_>) -> Result<(), Box<Response>> {
+        std::thread::sleep(self.storing.pause);
         piece.write_to(&mut self.file).expect("a file in memory");
         Ok(())
     }
@@ -120,7 +124,10 @@ fn a_long_body_is_stored_whole_and_in_order(choice: DriverChoice) {
 }
 
 fn a_connection_ends_while_a_worker_has_its_stream(choice: DriverChoice) {
-    let storing = Storing::default();
+    let storing = Storing {
+        pause: Duration::from_millis(10),
+        ..Storing::default()
+    };
     let limits = Limits {
         drain_timeout: Duration::from_millis(100),
         ..Limits::default()
