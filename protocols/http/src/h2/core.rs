@@ -25,6 +25,7 @@
 //! | a stream where there is none, or none where there is | PROTOCOL_ERROR              | 6       |
 //! | a frame of another length than its kind has          | FRAME_SIZE_ERROR            | 6       |
 //! | PRIORITY of another length than 5                    | S: FRAME_SIZE_ERROR         | 6.3     |
+//! | the same on an idle stream, which cannot be reset    | FRAME_SIZE_ERROR            | 5.1     |
 //! | a setting that cannot be                             | as 6.5.2 says               | 6.5.2   |
 //! | PUSH_PROMISE                                         | PROTOCOL_ERROR              | 8.4     |
 //! | more than the connection's window, or a stream's     | FLOW_CONTROL_ERROR, S: same | 6.9.1   |
@@ -337,6 +338,10 @@ impl Core {
     }
 
     /// PRIORITY, which means nothing (RFC 9113 section 5.3.2). Returns an error of its stream.
+    ///
+    /// # Errors
+    /// That of the connection: too many, or one of an idle stream. A client that receives a reset of
+    /// an idle stream has to end the connection (RFC 9113 section 5.1).
     pub(super) fn priority(&mut self, frame: &Frame, payload: &[u8]) -> Result<Option<Code>, Code> {
         self.patience.idles(frame.whole_bytes())?;
         let error = match payload.len() {
@@ -347,10 +352,11 @@ impl Core {
             }
             _ => Some(Code::FrameSize),
         };
-        if error.is_some() {
-            self.patience.faults()?;
+        match error {
+            Some(code) if self.gone(frame.stream) == Gone::Idle => Err(code),
+            Some(code) => self.patience.faults().map(|()| Some(code)),
+            None => Ok(None),
         }
-        Ok(error)
     }
 
     /// PRIORITY_UPDATE (RFC 9218 section 7.1): the stream that it is about, and what it says.

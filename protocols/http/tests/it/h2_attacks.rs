@@ -256,14 +256,14 @@ fn sim_resets_by_the_servers_rule_end_the_connection_and_others_do_not_wait() {
             vec![],
             |stream| {
                 let own = [&stream.to_be_bytes()[..], &[15]].concat();
-                frame(PRIORITY, 0, stream, &own)
+                [post(stream), frame(PRIORITY, 0, stream, &own)].concat()
             },
             CALM,
         ),
         (
             "PRIORITY of four bytes",
             vec![],
-            |stream| frame(PRIORITY, 0, stream, &[0; 4]),
+            |stream| [post(stream), frame(PRIORITY, 0, stream, &[0; 4])].concat(),
             CALM,
         ),
         (

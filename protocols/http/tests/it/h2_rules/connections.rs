@@ -141,7 +141,7 @@ fn identifiers_and_numbers() -> Vec<Case> {
         // 5.3.1 in RFC 7540; RFC 9113 has done away with priorities.
         "5.3" "HEADERS that depend on themselves": [of_itself(1)] => &[Reset(1, PROTOCOL)];
         "5.3" "PRIORITY that depends on itself":
-            [frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 15])] => &[Reset(1, PROTOCOL)];
+            [post(1), frame(PRIORITY, 0, 1, &[0, 0, 0, 1, 15])] => &[Reset(1, PROTOCOL)];
         "5.4.1" "more after an error of the connection":
             [frame(PING, 0, 1, &[0; 8]), get(1)] => &[End(PROTOCOL)];
         "5.4.2" "more after an error of a stream": [[of_itself(1), get(3)].concat(), get(5)]

@@ -74,6 +74,8 @@ fn priorities_and_resets() -> Vec<Case> {
         "6.3" "on no stream": [priority(0, &[0, 0, 0, 0, 7])] => &[End(PROTOCOL)];
         "6.3" "of four bytes": [post(1), priority(1, &[0; 4])]
             => &[Reset(1, FRAME_SIZE)];
+        "5.1" "of four bytes, on an idle stream": [priority(1, &[0; 4])] => &[End(FRAME_SIZE)];
+        "5.1" "on itself, which is idle": [priority(1, &[0, 0, 0, 1, 7])] => &[End(PROTOCOL)];
         "6.4" "of a request": [post(1), reset(1, Reason::CANCEL), get(3)] => &[Answer(3, 200, 5)];
         "6.4" "on no stream": [reset(0, Reason::CANCEL)] => &[End(PROTOCOL)];
         "6.4" "of an idle stream": [reset(1, Reason::CANCEL)] => &[End(PROTOCOL)];
