@@ -188,14 +188,16 @@ impl Session {
         shell.current_dir(self.path()).env("PATH", path);
     }
 
-    /// The ports that a command names after a colon, or a file which it names does.
+    /// The ports that a command names after a colon, or a file which it names does, for itself.
     fn ports_in(&self, command: &str) -> Vec<u16> {
         let mut text = command.to_string();
         for word in command.split_whitespace() {
             text += &fs::read_to_string(self.path().join(word)).unwrap_or_default();
         }
-        let after_colons = text.split(':').skip(1);
-        let digits = after_colons.map(|rest| {
+        let pieces: Vec<&str> = text.split(':').collect();
+        // `http://ADDRESS:PORT` is a server that is asked.
+        let own = pieces.windows(2).filter(|pair| !pair[0].starts_with("//"));
+        let digits = own.map(|pair| pair[1]).map(|rest| {
             let end = rest.find(|letter: char| !letter.is_ascii_digit());
             &rest[..end.unwrap_or(rest.len())]
         });
