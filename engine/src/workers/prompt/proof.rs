@@ -103,7 +103,8 @@ impl fmt::Debug for Proof {
 }
 
 /// What looks at a directory, by its name, so that it does not keep it: opens a regular file in it
-/// and reads a byte, if there is one among the first 64 entries. Some ten system calls.
+/// and reads a byte, if there is one among the first 64 entries. Some ten system calls. It is no
+/// user's read: where this process may, it leaves the time of access as it was.
 pub fn look_into(directory: &Path) -> impl Fn() -> io::Result<()> + Send + Sync + use<> {
     let directory = directory.to_owned();
     move || {
@@ -113,12 +114,36 @@ pub fn look_into(directory: &Path) -> impl Fn() -> io::Result<()> + Send + Sync 
         let is_file = |entry: &DirEntry| entry.file_type() == FileType::RegularFile;
         for entry in entries.filter(is_file) {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let open = |flags| openat(&opened, entry.file_name(), flags, Mode::empty());
             // One that this process may not read says nothing.
-            if let Ok(file) = openat(&opened, entry.file_name(), flags, Mode::empty()) {
+            if let Ok(file) = open(flags | OFlags::NOATIME).or_else(|_| open(flags)) {
                 rustix::io::pread(&file, &mut [0], 0)?;
                 break;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, FileTimes};
+    use std::io::Write;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    /// NFS knows a new file by its times.
+    #[test]
+    fn a_look_leaves_the_time_of_access_as_it_was() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut file = File::create(directory.path().join("file")).expect("a new name");
+        file.write_all(b"x").expect("room");
+        let before = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+        file.set_times(FileTimes::new().set_accessed(before))
+            .expect("ours");
+        look_into(directory.path())().expect("a look");
+        let found = file.metadata().expect("there");
+        assert_eq!(found.accessed().expect("known"), before);
     }
 }
