@@ -15,7 +15,7 @@ use std::process::Command;
 use flatpath_testkit::deadline::patience;
 use flatpath_testkit::image::{Format, Image};
 use flatpath_testkit::mount::Mounted;
-use flatpath_testkit::nfs::{Connection, create, getattr, lookup, mount, read};
+use flatpath_testkit::nfs::{Call, Connection, Words, create, getattr, lookup, mount, read};
 use flatpath_testkit::{Driver, Launch, Server, Site, each_driver, noise, tools, until_true};
 use rustix::fs::{Advice, copy_file_range, fadvise, ioctl_ficlone};
 use rustix::process::Signal;
@@ -44,6 +44,7 @@ const BTRFS: Format = Format {
 
 // Statuses of NFSv3.
 const DENIED: u32 = 13;
+const EXISTS: u32 = 17;
 const TOO_LONG: u32 = 63;
 const STALE: u32 = 70;
 
@@ -91,6 +92,7 @@ fn serves_as_promised(driver: Driver, at: &Path) {
     what_no_memory_has_is_read_from_the_disk(&server, at);
     an_upload_is_whole_or_nothing(&server, at);
     handles_of_removed_files_are_stale(&server, at);
+    let exclusive = an_exclusive_create_is_whole(&server, at);
     let mut nfs = Connection::open(server.address("nfs"));
     let root = nfs.root();
     fs::create_dir(at.join("here")).expect("a new name");
@@ -107,6 +109,8 @@ fn serves_as_promised(driver: Driver, at: &Path) {
     let mut nfs = Connection::open(server.address("nfs"));
     assert_eq!(nfs.read(&file, 100), b"of a handle", "after a restart");
     assert_eq!(nfs.lookup(&directory, "again"), file);
+    assert_eq!(nfs.status(&create_exclusively(&root, 1)), 0, "after a kill");
+    assert_eq!(nfs.lookup(&root, "exclusive"), exclusive);
     drop(nfs);
     server.end();
 }
@@ -235,6 +239,28 @@ fn handles_of_removed_files_are_stale(server: &Server, at: &Path) {
         assert_eq!(nfs.status(&getattr(file)), 0, "{name}");
         fs::remove_file(at.join(name)).expect("it is there");
     }
+}
+
+/// CREATE with a verifier: by a file that has its name last, where the file system has such files.
+fn create_exclusively(directory: &[u8], verifier: u64) -> Call {
+    let entry = Words::default().opaque(directory).opaque(b"exclusive");
+    Call::nfs(8, entry.word(2).long(verifier))
+}
+
+/// Its handle stays.
+fn an_exclusive_create_is_whole(server: &Server, at: &Path) -> Vec<u8> {
+    let mut nfs = Connection::open(server.address("nfs"));
+    let root = nfs.root();
+    let before = names(at);
+    assert_eq!(nfs.status(&create_exclusively(&root, 1)), 0);
+    let file = nfs.lookup(&root, "exclusive");
+    assert_eq!(nfs.status(&create_exclusively(&root, 1)), 0, "again");
+    assert_eq!(nfs.status(&create_exclusively(&root, 2)), EXISTS);
+    assert_eq!(nfs.lookup(&root, "exclusive"), file);
+    let mut after = names(at);
+    after.retain(|name| name != "exclusive");
+    assert_eq!(after, before, "nothing else");
+    file
 }
 
 fn on_disk(driver: Driver, format: Format) {

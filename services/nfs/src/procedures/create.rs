@@ -4,12 +4,16 @@
 //! hold. What its attributes come to is decided before (`setting.rs`); where the kernel alone can
 //! refuse a part, or cannot make it last, the object is removed again. An exclusive create keeps
 //! the client's verifier in the times of the new file until the client sets them, so that a
-//! repeated one is known even after a restart.
+//! repeated one is known even after a restart. The file has its name last (`O_TMPFILE`, linkat):
+//! whatever ends this process, a name that is there has its verifier. On a file system without
+//! nameless files the name is first, and a server that is killed before the next call leaves a file
+//! that a repeated create finds as another client's (`NFS3ERR_EXIST`).
 
 use flatpath_rpc::xdr::Reader;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, makedev};
 use rustix::io::Errno;
+use rustix::path::DecInt;
 
 use crate::attributes::{Attributes, Change, SetAttributes, SetTime, Time, write_after};
 use crate::limits::PATH_BYTES_MAX;
@@ -222,6 +226,13 @@ impl Request<'_> {
         wanted: &Wanted<'_>,
     ) -> Result<Object, Status> {
         let plan = wanted.plan(self)?;
+        if let Wanted::Exclusive(_) = wanted
+            && let Ok(object) = self.make_with_name_last(directory, name, plan)
+        {
+            let key = object.attributes.key;
+            self.state.export.saw_in(key, directory, name);
+            return Ok(object);
+        }
         let locks = &self.state.export.locks;
         let is_early = wanted.is_link_or_special() && plan.has_steps();
         let early = is_early.then(|| locks.name_is_early(directory.key));
@@ -236,6 +247,34 @@ impl Request<'_> {
             self.state.export.saw_in(key, directory, name);
         }
         completed
+    }
+
+    /// A file that has all that is wanted of it before its name.
+    ///
+    /// # Errors
+    /// Nothing has changed. To make it by its name tells why, or works: where the file system has
+    /// no nameless files, and for a name that is taken in a directory that the caller may not
+    /// write in.
+    fn make_with_name_last(
+        &self,
+        directory: &Node,
+        name: &[u8],
+        plan: Plan,
+    ) -> Result<Object, Status> {
+        const NAMELESS: OFlags = OFlags::TMPFILE.union(OFlags::WRONLY).union(OFlags::CLOEXEC);
+        let (at, mode) = (&directory.path, Mode::from_raw_mode(plan.made_with));
+        let make = || Ok(rustix::fs::openat2(at, c".", NAMELESS, mode, RESOLVE)?);
+        let (node, made) = self.open_made(directory, name, Some(self.act(make)?))?;
+        self.carry_out(&node, &plan.without_owner(made.user, made.group))?;
+        let (files, number) = (self.state.export.descriptors(), DecInt::from_fd(&node.path));
+        let follow = AtFlags::SYMLINK_FOLLOW;
+        self.act(|| Ok(rustix::fs::linkat(files, number, at, name, follow)?))?;
+        let attributes = node.attributes()?;
+        Ok(Object {
+            node,
+            state: ObjectState::MadeAndChanged,
+            attributes,
+        })
     }
 
     /// Gives a new object what it could not be made with. Where that fails, removes it again.

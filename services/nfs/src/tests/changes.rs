@@ -1,7 +1,10 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK, SETATTR.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use crate::status::Status;
 use crate::testing::{Fixture, Found, Results, Words};
@@ -53,6 +56,47 @@ fn an_exclusive_create_is_known_again_by_its_verifier_even_after_a_restart() {
     assert_eq!(fixture.write(&made, 0, b"x", 0), 0);
     let again = exclusive(&fixture, "file", 0x1234_5678_9abc_def0);
     assert_eq!(again, Err(Status::Exists as u32), "it is in use by now");
+}
+
+/// A process may be killed between any two steps, so the kernel is asked in which order they were:
+/// after the name there is none for the file.
+#[test]
+fn the_name_of_an_exclusive_create_comes_after_its_verifier() {
+    let fixture = Fixture::new();
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("a watch");
+    let steps = WatchFlags::CREATE | WatchFlags::ATTRIB | WatchFlags::MODIFY;
+    inotify::add_watch(&watch, fixture.path(), steps).expect("watched");
+    let made = exclusive(&fixture, "file", 7).expect("made");
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(&watch, &mut room);
+    let mut seen = Vec::new();
+    while let Ok(event) = reader.next() {
+        if event.file_name() == Some(c"file") {
+            seen.push(event.events());
+        }
+    }
+    assert_eq!(seen, [ReadFlags::CREATE]);
+    assert_eq!(exclusive(&fixture, "file", 7), Ok(made), "it is known");
+    let found = fs::metadata(fixture.path().join("file")).expect("there");
+    assert_eq!((found.nlink(), found.mode() & 0o7777), (1, 0o600));
+}
+
+#[test]
+fn who_may_not_write_in_a_directory_is_told_of_a_name_that_is_taken() {
+    let fixture = Fixture::new();
+    let within = fixture.path().join("within");
+    fs::create_dir(&within).expect("made");
+    fs::write(within.join("file"), "text").expect("made");
+    let closed = fs::Permissions::from_mode(0o555);
+    fs::set_permissions(&within, closed).expect("ours");
+    let handle = fixture.lookup(&["within"]).expect("there");
+    let create = |name: &str| {
+        let words = Words::default().opaque(&handle).opaque(name.as_bytes());
+        fixture.made(8, &words.word(2).long(7))
+    };
+    assert_eq!(create("file"), Err(Status::Exists as u32));
+    assert_eq!(create("new"), Err(Status::Access as u32));
+    assert_eq!(fs::read_dir(&within).expect("there").count(), 1);
 }
 
 #[test]

@@ -129,6 +129,20 @@ fn a_write_lasts_when_it_is_said_to_and_a_commit_makes_others_last() {
     assert!(served.lasting() == expected);
 }
 
+/// It has no nameless files.
+#[test]
+fn an_exclusive_create_is_known_again_where_the_name_has_to_be_first() {
+    let Some(served) = Served::new(Cache::Through) else {
+        return;
+    };
+    let made = served.create_exclusively();
+    assert!(made.is_ok(), "{made:?}");
+    assert_eq!(served.create_exclusively(), made);
+    let other = exclusive(&served.fixture, "exclusive", 8);
+    assert_eq!(other, Err(Status::Exists as u32));
+    assert_eq!(served.lossy.lasting("exclusive"), Some(Vec::new()));
+}
+
 #[test]
 fn a_commit_that_fails_turns_the_verifier() {
     let Some(served) = Served::new(Cache::Through) else {

@@ -81,6 +81,15 @@ const COMMIT: [&str; 2] = [
      git -c user.name=a -c user.email=a@b commit -qm $0; git fsck --strict --no-progress",
 ];
 
+/// Makes files of which each is new.
+const CREATE_NEW: [&str; 2] = [
+    "-c",
+    "import os, sys
+for number in range(20):
+    fd = os.open(f'new-{sys.argv[1]}-{number}', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640)
+    assert os.fstat(fd).st_mode & 0o7777 == 0o640; os.close(fd)",
+];
+
 /// Writes the number of the run to each page of a mapped file, and syncs it.
 const MAP: [&str; 2] = [
     "-c",
@@ -149,11 +158,13 @@ fn what_was_synced_is_there_after_kills(driver: Driver) {
         return;
     };
     // Not git, and nothing is removed: a server that is killed after it has made or removed a name,
-    // and before it said so, finds the name there, or not, when the client repeats its call. (An
-    // exclusive create has a verifier, which the new file gets a moment after its name.)
+    // and before it said so, finds the name there, or not, when the client repeats its call. An
+    // exclusive create has a verifier, which the file has before its name.
     mount.site.write("copy", "old");
     let mut programs = vec![("sh", COPY_OVER)];
-    programs.extend(tools::find("python3").map(|_| ("python3", MAP)));
+    if tools::find("python3").is_some() {
+        programs.extend([("python3", MAP), ("python3", CREATE_NEW)]);
+    }
     go_through(mount, driver, &more, &programs, |server, next| {
         server.process().signal(Signal::KILL);
         server.exit_status();
