@@ -11,6 +11,8 @@ use flatpath_test::{Conditions, TestServer, each_seed};
 
 use flatpath_testkit::patience;
 
+use crate::on_each_driver;
+
 /// Says where it was asked for, then sends back what it gets in capitals.
 struct Shout;
 
@@ -190,14 +192,10 @@ fn sim_a_client_that_can_send_no_more_has_made_a_mistake() {
     });
 }
 
-#[test]
-fn the_next_protocol_takes_over_on_both_drivers() {
-    for (choice, route) in [
-        (DriverChoice::Uring, Route::Pooled),
-        (DriverChoice::Uring, Route::Inline),
-        (DriverChoice::Epoll, Route::Pooled),
-        (DriverChoice::Epoll, Route::Inline),
-    ] {
+on_each_driver!(the_next_protocol_takes_over);
+
+fn the_next_protocol_takes_over(choice: DriverChoice) {
+    for route in [Route::Pooled, Route::Inline] {
         let server = Server::new().driver(choice);
         let server = server.listen("127.0.0.1:0", http(route));
         let running = server.start().expect("start");
