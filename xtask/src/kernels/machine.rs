@@ -21,9 +21,13 @@ use super::programs::Program;
 use crate::process::{self, Show};
 
 /// Our own lines among those of a program: as it begins, and how long it took, with its seconds in
-/// all, in itself and in the kernel.
+/// all, in itself and in the kernel. And, when all have ended, a process that they have left.
 pub(super) const BEGIN: &str = "kernels: begin";
 pub(super) const TOOK: &str = "kernels: took ";
+const LEFT: &str = "kernels: left running: ";
+
+/// Where each program that has ended has a file.
+const ENDED: &str = "/run/kernels-ended";
 
 /// A busy machine runs the emulated one too seldom for the kernel's checks of its clocks: it would
 /// read the time from a device, in a call of the kernel, which takes three times as long.
@@ -155,6 +159,9 @@ fn boot(
         }
     }
     ensure!(began, "{} does not run our script", kernel.release);
+    for line in report.lines.iter().filter(|line| line.starts_with(LEFT)) {
+        println!("{line}");
+    }
     Ok(report.lines)
 }
 
@@ -176,10 +183,12 @@ fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
     script += &program_function(time_max);
     let _ = writeln!(
         script,
-        "beside() {{\n\
-             while [ $(jobs -rp | wc -l) -ge {BESIDE} ]; do wait -n; done\n\
-             program \"$@\" &\n\
-         }}"
+        r#"mkdir {ENDED}; shopt -s nullglob
+have_ended() {{ local all=({ENDED}/*); [ ${{#all[@]}} -ge $1 ]; }}
+beside() {{
+    until have_ended $(($1 + 1 - {BESIDE})); do sleep 0.3; done
+    program "$@" &
+}}"#
     );
     for (number, (program, tests)) in programs.iter().enumerate() {
         let directory = program.directory.display();
@@ -191,10 +200,19 @@ fn commands(programs: &[(&Program, Vec<&str>)], time_max: Duration) -> String {
             "beside {number} '{directory}' '{file}' {TIMES} --exact {tests}"
         );
     }
-    script + "wait\n"
+    let count = programs.len();
+    let _ = writeln!(
+        script,
+        r#"until have_ended {count}; do sleep 0.3; done
+for look in 1 2 3 4 5 6 7 8 9 10; do [ "$(jobs -rp)" ] || exit 0; sleep 0.5; done
+ps --ppid 2 -p 2 --deselect -o args= | sed 's/^/{LEFT}/'
+sleep 1; busybox poweroff -f"#
+    );
+    script
 }
 
-/// A function of the shell that runs a program: its number, where, and the command.
+/// A function of the shell that runs a program: its number, where, and the command. A process that
+/// the program has left running keeps its output open, and so the function from ending.
 fn program_function(time_max: Duration) -> String {
     let seconds = time_max.as_secs();
     // What tests say past their runner comes after its lines, which it writes in parts. A line that
@@ -207,6 +225,7 @@ fn program_function(time_max: Duration) -> String {
         echo '{BEGIN}'
         time timeout -k 5 {seconds} "$@" 2>/run/said-$number
         cat /run/said-$number
+        test -d {ENDED} && touch {ENDED}/$number
     }} 2>&1 | stdbuf -oL cut -b -3900 | sed -u "s/^/$number: /"
 }}
 "#

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use flatpath_testkit::deadline::is_slow;
 use flatpath_testkit::until_true;
 
 use crate::status::Status;
@@ -137,7 +138,7 @@ fn stress_a_removed_file_is_stale_while_others_take_its_inode() {
             });
         }
         let ask = || {
-            for _ in 0..400 {
+            for _ in 0..if is_slow() { 100 } else { 400 } {
                 let handle = fixture.create(&root, "file", 0o666)?;
                 fixture.attributes(&handle)?;
                 match fixture.nfs(12, &named(&fixture, "file")).status() {
