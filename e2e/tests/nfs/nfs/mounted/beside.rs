@@ -45,9 +45,10 @@ const DIFFERENCES: &[Difference] = &[
         mode_there: |call| format!("10{}", call.split(' ').nth(1).unwrap_or_default()),
         by: By::All,
     },
-    // A group takes the bit also of a file that no group executes, where it stands for no rights.
+    // A new owner or group takes the bit also of a file that no group executes, where it stands for
+    // no rights.
     Difference {
-        calls: "chown 2745 to -1 ",
+        calls: "chown 2745 to ",
         mode_there: |_| "100745".to_owned(),
         by: By::Some,
     },
