@@ -3,7 +3,8 @@
 //! | word      | what it is                                     | where it lies                  |
 //! |-----------|------------------------------------------------|--------------------------------|
 //! | remainder | the beginning: what a call was given and left  | one buffer of the pool         |
-//! | hold      | pages that wait after it, oldest first         | where they were received       |
+//! | hold      | pages that wait after it, oldest first         | where they were received, or   |
+//! |           |                                                | in a buffer each               |
 //! | chunk     | what one call is given                         | in its page, or in that buffer |
 //!
 //! A page is plain, or it has records of TLS. Records are no chunk: the filter before the protocol
@@ -36,6 +37,8 @@
 //! the listener's own is held instead while the connection is stalled: it has one at a time. For
 //! the same reason a plain page that comes to a stalled connection is appended to the remainder
 //! ([`Inbox::add`]), unless others are held before it. Where no buffer is free a page is held.
+//! Where stalled connections hold more of the common pages than they may, those of one are copied,
+//! each to a buffer of its own in its place ([`Inbox::copy_out`]).
 //!
 //! Invariants
 //! - B1: the chunks are the input in its order, each byte until it is consumed.
@@ -91,18 +94,20 @@ pub(crate) struct Inbox<P = Piece> {
     hold: Option<Box<VecDeque<Held<P>>>>,
 }
 
-/// A page in the hold.
+/// A page in the hold, or its copy.
 #[derive(Debug)]
 struct Held<P> {
-    page: P,
-    /// Where in it the rest begins.
-    from: u32,
+    chunk: Chunk<P>,
     form: Form,
 }
 
 impl<P: Page> Held<P> {
     fn bytes(&self) -> usize {
-        self.page.page_bytes() - self.from as usize
+        self.chunk.bytes()
+    }
+
+    fn is_common_page(&self) -> bool {
+        matches!(&self.chunk, Chunk::Page(page, _) if page.is_common())
     }
 }
 
@@ -175,8 +180,8 @@ pub(crate) enum Next<P = Piece> {
     /// Nothing, for now.
     Nothing,
     Chunk(Chunk<P>),
-    /// Records in a page, from a place in it on, are opened.
-    Records(P, u32),
+    /// Records in a page, or in its copy, are opened.
+    Records(Chunk<P>),
     /// The first page is long: it waits for the end of the turn.
     Later,
     /// All is given back: none of it will be read.
@@ -271,7 +276,7 @@ impl<P: Page> Inbox<P> {
     /// Pages that it holds of those that all connections share.
     pub(crate) fn common_pages(&self) -> usize {
         let held = self.hold.iter().flat_map(|hold| hold.iter());
-        held.filter(|held| held.page.is_common()).count()
+        held.filter(|held| held.is_common_page()).count()
     }
 
     /// From now on what comes is records, and so is all that is held.
@@ -301,17 +306,33 @@ impl<P: Page> Inbox<P> {
         }
         match self.hold.as_mut().and_then(|hold| hold.pop_front()) {
             None => Next::Nothing,
-            Some(Held { page, from, form }) => match form {
-                Form::Plain => Next::Chunk(Chunk::Page(page, from)),
-                Form::Records => Next::Records(page, from),
+            Some(Held { chunk, form }) => match form {
+                Form::Plain => Next::Chunk(chunk),
+                Form::Records => Next::Records(chunk),
             },
         }
     }
 
-    /// Puts a page back as the first of the hold, from a place in it on.
-    pub(crate) fn put_back(&mut self, page: P, from: u32, form: Form) {
+    /// Puts a chunk back as the first of the hold.
+    pub(crate) fn put_back(&mut self, chunk: Chunk<P>, form: Form) {
         let hold = self.hold.get_or_insert_default();
-        hold.push_front(Held { page, from, form });
+        hold.push_front(Held { chunk, form });
+    }
+
+    /// Copies the common pages that it holds, for as many as there are buffers.
+    pub(crate) fn copy_out(&mut self, supply: &mut impl Supply<P>) {
+        let held = self.hold.iter_mut().flat_map(|hold| hold.iter_mut());
+        for held in held.filter(|held| held.is_common_page()) {
+            let Some(mut copy) = supply.take(held.bytes()) else {
+                return;
+            };
+            if let Chunk::Page(page, from) = &held.chunk {
+                copy.append(&supply.bytes(page)[*from as usize..]);
+            }
+            if let Chunk::Page(page, _) = std::mem::replace(&mut held.chunk, Chunk::Buffer(copy)) {
+                supply.recycle(page);
+            }
+        }
     }
 
     /// Adds a page that has come and is not given at once.
@@ -328,8 +349,7 @@ impl<P: Page> Inbox<P> {
         }
         let hold = self.hold.get_or_insert_default();
         hold.push_back(Held {
-            page,
-            from: 0,
+            chunk: Chunk::Page(page, 0),
             form,
         });
     }
@@ -376,10 +396,14 @@ impl<P: Page> Inbox<P> {
         }
         match chunk {
             Chunk::Page(page, from) => self.join_page(page, from, supply),
-            // Its room was reserved before it was opened, unless together they are too long.
+            // What comes of records has its room reserved before they are opened.
             Chunk::Buffer(buffer) => match self.reserve(buffer.filled().len(), supply) {
                 Room::Made => self.join_bytes(buffer.filled()),
-                Room::NoMemory | Room::TooLong => Joined::TooLong,
+                Room::NoMemory => {
+                    self.put_back(Chunk::Buffer(buffer), Form::Plain);
+                    Joined::NoMemory
+                }
+                Room::TooLong => Joined::TooLong,
             },
             Chunk::Empty => self.join_bytes(&[]),
         }
@@ -402,14 +426,14 @@ impl<P: Page> Inbox<P> {
             }
         };
         if taken == 0 {
-            self.put_back(page, from, Form::Plain);
+            self.put_back(Chunk::Page(page, from), Form::Plain);
             return Joined::NoMemory;
         }
         let joined = self.join_bytes(&supply.bytes(&page)[from as usize..][..taken]);
         match taken == left {
             true => supply.recycle(page),
             // The rest is next, where it lies if the remainder is gone by then.
-            false => self.put_back(page, from + small(taken), Form::Plain),
+            false => self.put_back(Chunk::Page(page, from + small(taken)), Form::Plain),
         }
         joined
     }
@@ -435,11 +459,11 @@ impl<P: Page> Inbox<P> {
         match chunk {
             Chunk::Page(page, from) if is_stalled && !page.is_common() => {
                 // One receive at a time: it is the only page, and is given again from there.
-                self.put_back(page, from, Form::Plain);
+                self.put_back(Chunk::Page(page, from), Form::Plain);
             }
             Chunk::Page(page, from) => {
                 if !self.append(&page, from, supply) {
-                    self.put_back(page, from, Form::Plain);
+                    self.put_back(Chunk::Page(page, from), Form::Plain);
                     return Left::NoMemory;
                 }
                 supply.recycle(page);
@@ -454,7 +478,11 @@ impl<P: Page> Inbox<P> {
     pub(crate) fn clear(&mut self, supply: &mut impl Supply<P>) {
         self.remainder = None;
         let held = self.hold.iter_mut().flat_map(|hold| hold.drain(..));
-        held.for_each(|held| supply.recycle(held.page));
+        for held in held {
+            if let Chunk::Page(page, _) = held.chunk {
+                supply.recycle(page);
+            }
+        }
     }
 }
 

@@ -244,7 +244,7 @@ mod tests {
     fn what_is_held_waits_for_the_turn_and_comes_before_the_end_of_the_stream() {
         let mut connection = connection(0);
         let inbox = connection.inbox_mut();
-        inbox.put_back(page(), 3, Form::Plain);
+        inbox.put_back(Chunk::Page(page(), 3), Form::Plain);
         connection.end_came();
         assert!(!connection.takes_at_once(), "another is before it");
         assert!(connection.has_more() && !connection.has_given_all());

@@ -4,7 +4,8 @@
 //! What has come for a stalled connection and finds no buffer stays in its pages. Stalled
 //! connections, whatever they wait for, and fragments that users retain may have common pages as
 //! long as a part (`HELD_PAGES_LEFT_PART`) is left to the others. A connection that comes to keep
-//! more then is refused at once.
+//! more then has its pages copied to buffers, which are charged to it; where there are too few of
+//! these it is refused at once.
 //!
 //! A connection whose receive found no page (NOBUFS) waits for one. It is armed again, oldest
 //! first, as many in a turn as there are free pages. Pages come back in this thread and in any
@@ -119,17 +120,24 @@ impl Pages {
         }
     }
 
+    /// Whether a connection would be refused for the common pages that it keeps after an event.
+    pub(crate) fn exceeds(&self, holding: &Holding, kept: &Kept) -> bool {
+        let before = usize::from(holding.pages);
+        let taken = self.kept - before + kept.pages + kept.retained;
+        let is_over = taken > kept.all - kept.all / HELD_PAGES_LEFT_PART;
+        kept.pages > before && is_over && !kept.is_spliced
+    }
+
     /// Charges a connection for the common pages that it keeps after an event.
     pub(crate) fn charge(&mut self, holding: &mut Holding, kept: Kept) -> Verdict {
+        let verdict = match self.exceeds(holding, &kept) {
+            true => Verdict::Refuse,
+            false => Verdict::Go,
+        };
         let pages = u16::try_from(kept.pages).unwrap_or(u16::MAX);
         let before = std::mem::replace(&mut holding.pages, pages);
         self.kept = self.kept + usize::from(pages) - usize::from(before);
-        let taken = self.kept + kept.retained;
-        let is_over = taken > kept.all - kept.all / HELD_PAGES_LEFT_PART;
-        match pages > before && is_over && !kept.is_spliced {
-            true => Verdict::Refuse,
-            false => Verdict::Go,
-        }
+        verdict
     }
 
     /// A connection is gone, and what it kept with it.

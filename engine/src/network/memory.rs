@@ -96,14 +96,19 @@ impl<D: Driver> Event<'_, D> {
             return;
         }
         let common = self.thread.driver.region(0);
-        let kept = Kept {
+        let mut kept = Kept {
             pages,
             is_spliced: connection.is_spliced(),
             all: common.pages() as usize,
             retained: common.retained() as usize,
         };
-        let pages = &mut self.thread.memory.pages;
-        let verdict = pages.charge(&mut connection.holding, kept);
+        if self.thread.memory.pages.exceeds(&connection.holding, &kept) {
+            let (inbox, mut supply) = self.inbox();
+            inbox.copy_out(&mut supply);
+            kept.pages = self.connection.pages_stalled();
+        }
+        let (pages, holding) = (&mut self.thread.memory.pages, &mut self.connection.holding);
+        let verdict = pages.charge(holding, kept);
         self.carry_out(verdict);
     }
 

@@ -113,9 +113,9 @@ impl<D: Driver> Event<'_, D> {
                     reason = reason.after(chunk.bytes(), at_once_bytes_max);
                     self.give(chunk);
                 }
-                Next::Records(piece, from) => {
-                    reason = reason.after(piece.len() - from as usize, at_once_bytes_max);
-                    match self.open_records(piece, from) {
+                Next::Records(records) => {
+                    reason = reason.after(records.bytes(), at_once_bytes_max);
+                    match self.open_records(records) {
                         Opened::Nothing => {}
                         Opened::Chunk(chunk) => self.give(chunk),
                         Opened::NoMemory => self.stall(Stall::Memory),

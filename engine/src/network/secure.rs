@@ -172,42 +172,51 @@ impl<D: Driver> Event<'_, D> {
         self.connection.close(Closing::Abort);
     }
 
-    /// It is the turn of records in a page: from the piece's place `from` on.
-    pub(super) fn open_records(&mut self, piece: Piece, from: u32) -> Opened {
+    /// It is the turn of records in a page, or in its copy.
+    pub(super) fn open_records(&mut self, records: Chunk) -> Opened {
         let Some(secured) = self.connection.secured() else {
-            return self.opened_nothing(piece);
+            return self.opened_nothing(records);
         };
         if secured.records.peer_has_closed() || secured.refused().is_some() {
-            return self.opened_nothing(piece);
+            return self.opened_nothing(records);
         }
         if secured.part.is_some() {
-            return self.complete_part(piece, from);
+            return self.complete_part(records);
         }
-        let bytes = &self.thread.driver.bytes(&piece)[from as usize..];
+        let bytes = match &records {
+            Chunk::Page(piece, from) => &self.thread.driver.bytes(piece)[*from as usize..],
+            Chunk::Buffer(buffer) => buffer.filled(),
+            Chunk::Empty => &[],
+        };
         let (whole, needed) = match secured.records.whole(bytes) {
             Ok(whole) => whole,
             Err(alert) => {
                 self.refuse_records(alert);
-                return self.opened_nothing(piece);
+                return self.opened_nothing(records);
             }
         };
-        if bytes.len() > whole && !self.keep_part(&piece, from as usize + whole, needed) {
-            return self.hold_records(piece, from);
+        if bytes.len() > whole && !self.keep_part(&records, whole, needed) {
+            return self.hold_records(records);
         }
-        match whole {
-            0 => self.opened_nothing(piece),
-            whole => self.open_piece(piece, from as usize, whole),
+        match (whole, records) {
+            (0, records) => self.opened_nothing(records),
+            (whole, Chunk::Page(piece, from)) => self.open_piece(piece, from as usize, whole),
+            (whole, Chunk::Buffer(mut copy)) => {
+                copy.truncate(whole);
+                self.open_buffer(copy)
+            }
+            (_, Chunk::Empty) => Opened::Nothing,
         }
     }
 
-    fn opened_nothing(&mut self, piece: Piece) -> Opened {
-        self.thread.driver.recycle(piece);
+    fn opened_nothing(&mut self, records: Chunk) -> Opened {
+        self.release(records);
         Opened::Nothing
     }
 
-    fn hold_records(&mut self, piece: Piece, from: u32) -> Opened {
+    fn hold_records(&mut self, records: Chunk) -> Opened {
         let inbox = self.connection.inbox_mut();
-        inbox.put_back(piece, from, Form::Records);
+        inbox.put_back(records, Form::Records);
         Opened::NoMemory
     }
 
@@ -224,55 +233,54 @@ impl<D: Driver> Event<'_, D> {
                 piece.truncate(from + content.end);
                 Opened::Chunk(Chunk::Page(piece, small(from + content.start)))
             }
-            _ => self.opened_nothing(piece),
+            _ => self.opened_nothing(Chunk::Page(piece, 0)),
         }
     }
 
-    /// Keeps the beginning of a record, from a place in a piece on. False: there is no memory.
-    fn keep_part(&mut self, piece: &Piece, from: usize, needed: usize) -> bool {
-        let length = piece.len() - from;
+    /// Keeps the beginning of a record, from a place in a chunk on. False: there is no memory.
+    fn keep_part(&mut self, records: &Chunk, from: usize, needed: usize) -> bool {
+        let length = records.bytes() - from;
         let Some(mut part) = self.take_input_buffer(needed.max(length)) else {
             return false;
         };
-        part.append(&self.thread.driver.bytes(piece)[from..]);
+        part.append(&self.chunk_bytes(records)[from..]);
         self.put_part(part);
         true
     }
 
-    /// Adds to the beginning of a record what a piece has of the rest. If that is all of it, it is
-    /// opened; what is behind it in the piece has its turn then.
-    fn complete_part(&mut self, piece: Piece, mut from: u32) -> Opened {
+    /// Adds to the beginning of a record what a chunk has of the rest. If that is all of it, it is
+    /// opened; what is behind it in the chunk has its turn then.
+    fn complete_part(&mut self, mut records: Chunk) -> Opened {
         let Some(mut part) = self.connection.secured().and_then(|it| it.part.take()) else {
-            return self.opened_nothing(piece);
+            return self.opened_nothing(records);
         };
         loop {
             let Some((whole, needed)) = self.whole_in(part.filled()) else {
-                return self.opened_nothing(piece);
+                return self.opened_nothing(records);
             };
             if whole > 0 {
                 break;
             }
-            let left = piece.len() - from as usize;
+            let left = records.bytes();
             if left == 0 {
                 self.put_part(part);
-                return self.opened_nothing(piece);
+                return self.opened_nothing(records);
             }
             if !self.has_room(&mut part, needed) {
                 self.put_part(part);
-                return self.hold_records(piece, from);
+                return self.hold_records(records);
             }
             let taken = left.min(needed - part.filled().len());
-            let begin = from as usize;
-            part.append(&self.thread.driver.bytes(&piece)[begin..begin + taken]);
-            from += small(taken);
+            part.append(&self.chunk_bytes(&records)[..taken]);
+            records.consume(taken);
         }
-        if piece.len() > from as usize {
+        if records.bytes() > 0 {
             let inbox = self.connection.inbox_mut();
-            inbox.put_back(piece, from, Form::Records);
+            inbox.put_back(records, Form::Records);
         } else {
-            self.thread.driver.recycle(piece);
+            self.release(records);
         }
-        self.open_part(part)
+        self.open_buffer(part)
     }
 
     fn put_part(&mut self, part: Buffer) {
@@ -299,15 +307,15 @@ impl<D: Driver> Event<'_, D> {
         }
     }
 
-    /// Opens a record that came in parts.
-    fn open_part(&mut self, mut part: Buffer) -> Opened {
-        let content = self.open(part.filled_mut()).unwrap_or_default();
+    /// Opens a record that came in parts, or whole ones in a copy.
+    fn open_buffer(&mut self, mut records: Buffer) -> Opened {
+        let content = self.open(records.filled_mut()).unwrap_or_default();
         if content.is_empty() {
             return Opened::Nothing;
         }
-        part.truncate(content.end);
-        part.consume_front(content.start);
-        Opened::Chunk(Chunk::Buffer(part))
+        records.truncate(content.end);
+        records.consume_front(content.start);
+        Opened::Chunk(Chunk::Buffer(records))
     }
 
     /// Starts the next send of a secured connection, if there is something to send and none is

@@ -192,7 +192,7 @@ impl<D: Driver> Network<D> {
     fn pass_held(&mut self, key: Key) {
         while let Some(connection) = self.connections.get_mut(key) {
             let has_passed = match connection.inbox_mut().next(AGAIN) {
-                Next::Records(piece, from) => self.pass_sealed(key, piece, from),
+                Next::Records(records) => self.pass_sealed(key, records),
                 Next::Chunk(chunk) => self.pass_chunk(key, chunk),
                 Next::Nothing | Next::Later | Next::Drop | Next::End => break,
             };
@@ -258,12 +258,14 @@ impl<D: Driver> Network<D> {
 
     /// Opens records, and passes on what is in them. False: nothing more is passed, for now or at
     /// all.
-    fn pass_sealed(&mut self, key: Key, piece: Piece, from: u32) -> bool {
+    fn pass_sealed(&mut self, key: Key, records: Chunk) -> bool {
         let Some(mut event) = self.event(key) else {
-            self.thread.driver.recycle(piece);
+            if let Chunk::Page(piece, _) = records {
+                self.thread.driver.recycle(piece);
+            }
             return false;
         };
-        match event.open_records(piece, from) {
+        match event.open_records(records) {
             _ if event.connection.is_refused() => {
                 // Before its alert is sealed, which leaves nothing to tell this end from one
                 // that closes.
@@ -311,7 +313,7 @@ impl<D: Driver> Network<D> {
             self.passed(key, peer, count);
         } else if let Some(mut event) = self.event(key) {
             let inbox = event.connection.inbox_mut();
-            inbox.put_back(piece, from, Form::Plain);
+            inbox.put_back(Chunk::Page(piece, from), Form::Plain);
             event.stall(Stall::Memory);
         }
         written

@@ -1,11 +1,12 @@
 //! For tests: a protocol that holds memory, and takes more of it, as its lines say.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use flatpath::memory::{Buffer, Fragment, Wanted};
 use flatpath::{
-    Bytes, Context, Event, Job, ListenerOptions, Phase, Protocol, Received, WorkerScope,
+    Bytes, ConnectionHandle, Context, Event, Job, ListenerOptions, Phase, Protocol, Received,
+    Stall, WorkerScope,
 };
 
 /// What a stream and a job take at a time, in bytes.
@@ -26,6 +27,7 @@ static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
 /// | `stream` | sends a chunk whenever little is queued, for ever            |
 /// | `large`  | sends [`LARGE_BYTES`] at once                                |
 /// | `body`   | waits for more of a body; what is no whole line is left      |
+/// | `wait`   | leaves all that follows until [`Hoard::wake`]                |
 /// | `job`    | runs a job that takes a chunk; `ok` when it has one          |
 /// | other    | `ok`, from constant memory                                   |
 #[derive(Clone, Default)]
@@ -33,6 +35,7 @@ pub(crate) struct Hoard {
     chunks: Arc<AtomicUsize>,
     runs: Arc<AtomicUsize>,
     fair_bytes: Arc<AtomicUsize>,
+    waiting: Arc<Mutex<Vec<ConnectionHandle>>>,
 }
 
 #[derive(Default)]
@@ -42,6 +45,7 @@ pub(crate) struct Session {
     lends: bool,
     kept: Option<Fragment>,
     lasting: Vec<Job<Hoard>>,
+    waits: bool,
 }
 
 #[derive(Default)]
@@ -61,6 +65,13 @@ impl Hoard {
     /// What the last job had better have held, in bytes.
     pub(crate) fn fair_bytes(&self) -> usize {
         self.fair_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Ends the waits of all lines `wait`.
+    pub(crate) fn wake(&self) {
+        for connection in self.waiting.lock().expect("no panic").drain(..) {
+            connection.wake();
+        }
     }
 
     fn send_chunk(&self, context: &mut Context<'_, Self>) {
@@ -106,6 +117,11 @@ impl Hoard {
             "free" => context.session.held.clear(),
             "large" => context.write_static(&LARGE),
             "body" => context.phase(Phase::Body),
+            "wait" => {
+                context.session.waits = true;
+                let mut waiting = self.waiting.lock().expect("no panic");
+                waiting.push(context.io.handle());
+            }
             "stream" => {
                 context.phase(Phase::Work);
                 self.send_chunk(context);
@@ -134,12 +150,20 @@ impl Protocol for Hoard {
 
     fn received(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Received {
         let mut consumed = 0;
-        while let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n') {
+        while !context.session.waits
+            && let Some(length) = input[consumed..].iter().position(|byte| *byte == b'\n')
+        {
             let line = String::from_utf8_lossy(&input[consumed..consumed + length]).into_owned();
             self.obey(&line, context);
             consumed += length + 1;
         }
-        Received::NeedMore { consumed }
+        match context.session.waits {
+            true => Received::Blocked {
+                consumed,
+                on: Stall::Outside,
+            },
+            false => Received::NeedMore { consumed },
+        }
     }
 
     fn event(&self, context: &mut Context<'_, Self>, event: Event<'_>) {
@@ -152,6 +176,7 @@ impl Protocol for Hoard {
                 }
             }
             Event::Abandoned => context.session.held.clear(),
+            Event::Woken => context.session.waits = false,
             other => other.by_default(context),
         }
     }

@@ -20,6 +20,7 @@ const BUFFERS: usize = 8;
 /// A server with memory for [`BUFFERS`] of the smallest buffers, and a clock for the test to move.
 struct Site {
     server: SimulatedServer,
+    hoard: Hoard,
 }
 
 impl Site {
@@ -41,8 +42,10 @@ impl Site {
         };
         adjust(&mut conditions.limits);
         conditions.driver = driver;
+        let hoard = Hoard::default();
         Site {
-            server: SimulatedServer::with_threads(conditions, threads, Hoard::default()),
+            server: SimulatedServer::with_threads(conditions, threads, hoard.clone()),
+            hoard,
         }
     }
 
@@ -381,6 +384,40 @@ fn sim_pages_that_are_kept_or_held_leave_some_to_the_others() {
         "{refused} of {all} were refused"
     );
     assert!(hoarders.iter().all(is_open));
+}
+
+#[test]
+fn sim_input_that_waits_in_many_pages_moves_to_memory_before_a_connection_is_refused() {
+    const PAGES: u32 = 32;
+    const PAGE_BYTES: usize = 16 * 1024;
+    const LINES: usize = 32;
+    let config = DriverConfig {
+        receive_buffers: PAGES,
+        receive_buffer_bytes: PAGE_BYTES as u32,
+        ..DriverConfig::default()
+    };
+    let mut site = Site::with(config, |limits| limits.buffer_bytes_max = 64 << 20);
+    // What comes after it is received piece by piece, as much as there is.
+    let clients: Vec<Client> = (0..4).map(|_| site.client("first\n")).collect();
+    let line = [vec![b'.'; PAGE_BYTES - 1], vec![b'\n']].concat();
+    for client in &clients {
+        assert_eq!(client.read(), b"ok\n");
+        client.write(&[b"wait\n", &line.repeat(LINES)[..]].concat());
+    }
+    site.pass(1);
+    let mut answered = vec![Vec::new(); clients.len()];
+    for _ in 0..100 {
+        site.hoard.wake();
+        site.pass(1);
+        for (client, answered) in clients.iter().zip(&mut answered) {
+            answered.extend(client.read());
+        }
+    }
+    assert_eq!(site.server.statistics().stalls_refused, 0);
+    for answered in answered {
+        assert_eq!(answered, b"ok\n".repeat(LINES), "all lines, once each");
+    }
+    assert!(clients.iter().all(is_open));
 }
 
 #[test]

@@ -122,13 +122,13 @@ fn what_is_next_is_what_the_table_says() {
         let mut inbox = with_remainder(remainder, 0, &store);
         if page > 0 {
             // Two bytes of it were given before.
-            inbox.put_back(common(page + 2), 2, form);
+            inbox.put_back(Chunk::Page(common(page + 2), 2), form);
         }
         assert_eq!(inbox.next_bytes(), remainder + page, "{case}");
         let found = match inbox.next(reason) {
             Next::Nothing => ("nothing", 0),
             Next::Later => ("later", 0),
-            Next::Records(page, from) => ("records", page.0.len() - from as usize),
+            Next::Records(records) => ("records", records.bytes()),
             Next::Chunk(chunk) => (word(&chunk).0, chunk.bytes()),
             next @ (Next::Drop | Next::End) => panic!("{case}: {next:?} is its connection's"),
         };
@@ -267,7 +267,7 @@ fn what_comes_to_a_stalled_connection_is_copied_unless_it_may_not_be() {
         let mut store = Store::new();
         let mut inbox = Inbox::default();
         if holds {
-            inbox.put_back(common(3), 0, Form::Plain);
+            inbox.put_back(Chunk::Page(common(3), 0), Form::Plain);
         }
         store.is_out = !has_buffers;
         inbox.add(page, form, is_stalled, &mut store);
@@ -278,9 +278,53 @@ fn what_comes_to_a_stalled_connection_is_copied_unless_it_may_not_be() {
 }
 
 #[test]
+fn pages_that_are_copied_out_give_what_they_had_in_their_order_and_form() {
+    let mut store = Store::new();
+    let mut inbox = Inbox::default();
+    let pages = [
+        (own(7), Form::Plain),
+        (common(9), Form::Plain),
+        (common(8), Form::Records),
+    ];
+    for (page, form) in pages {
+        inbox.add(page, form, false, &mut store);
+    }
+    store.is_out = true;
+    inbox.copy_out(&mut store);
+    assert_eq!((inbox.common_pages(), store.recycled), (2, 0), "no buffer");
+    store.is_out = false;
+    inbox.copy_out(&mut store);
+    assert_eq!((inbox.common_pages(), store.recycled), (0, 2));
+    assert_eq!(inbox.next_bytes(), 7);
+    let next = |inbox: &mut Inbox<Sheet>| match inbox.next(Reason::Turn) {
+        Next::Chunk(chunk) => (word(&chunk).0, chunk.bytes()),
+        Next::Records(records) => ("records", records.bytes()),
+        other => panic!("{other:?}"),
+    };
+    let given = [(); 3].map(|()| next(&mut inbox));
+    assert_eq!(given, [("page", 7), ("buffer", 9), ("records", 8)]);
+}
+
+#[test]
+fn a_copy_that_finds_no_room_after_the_remainder_is_held_first() {
+    let mut store = Store::new();
+    let mut inbox = with_remainder(5, 0, &store);
+    inbox.put_back(Chunk::Page(common(9), 2), Form::Plain);
+    inbox.copy_out(&mut store);
+    store.is_out = true;
+    let Next::Chunk(copy) = inbox.next(Reason::Turn) else {
+        panic!("the copy is next");
+    };
+    assert!(matches!(inbox.join(copy, &mut store), Joined::NoMemory));
+    assert_eq!(inbox.next_bytes(), 12);
+    inbox.clear(&mut store);
+    assert_eq!(store.recycled, 1);
+}
+
+#[test]
 fn from_the_end_of_a_handshake_on_all_that_is_held_is_records() {
     let mut inbox = Inbox::default();
-    inbox.put_back(common(9), 0, Form::Plain);
+    inbox.put_back(Chunk::Page(common(9), 0), Form::Plain);
     inbox.begin_records();
     assert!(matches!(inbox.next(Reason::Turn), Next::Records(..)));
 }
@@ -322,7 +366,7 @@ impl Model {
         let chunk = match self.inbox.next(reason) {
             Next::Chunk(chunk) => chunk,
             // The filter of this model takes nothing away.
-            Next::Records(page, from) => Chunk::Page(page, from),
+            Next::Records(records) => records,
             _ => return false,
         };
         let Joined::Chunk(mut chunk) = self.inbox.join(chunk, &mut self.store) else {
@@ -359,10 +403,14 @@ impl Model {
         let pages: Vec<_> = held.by_ref().collect();
         let bytes: usize = pages.iter().map(|held| held.bytes()).sum();
         assert_eq!(self.inbox.remainder().len() + bytes, waits);
-        assert!(pages.iter().skip(1).all(|held| held.from == 0), "B3");
+        let is_whole = |held: &&Held<Sheet>| !matches!(held.chunk, Chunk::Page(_, 1..));
+        assert!(pages.iter().skip(1).all(is_whole), "B3");
         let forms = pages.iter().map(|held| held.form == Form::Records);
         assert!(forms.is_sorted(), "B3: {pages:?}");
-        assert_eq!(self.store.recycled + pages.len(), self.pages);
+        let uncopied = pages
+            .iter()
+            .filter(|held| matches!(held.chunk, Chunk::Page(..)));
+        assert_eq!(self.store.recycled + uncopied.count(), self.pages);
     }
 }
 
@@ -386,6 +434,10 @@ fn model_chunks_are_the_input_in_its_order() {
                 _ => Reason::Arrival(random.below(300)),
             };
             model.arrive(&mut random);
+            if random.below(4) == 0 {
+                model.inbox.copy_out(&mut model.store);
+                assert!(model.store.is_out || model.inbox.common_pages() == 0);
+            }
             if !matches!(reason, Reason::Arrival(_)) {
                 model.is_stalled = false;
             }
