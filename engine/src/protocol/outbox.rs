@@ -168,8 +168,22 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
     }
 
     fn await_room(&self) {
-        let is_full = |state: &mut State<T, E>| state.was_full && !state.is_closed;
-        drop(self.changed.wait_while(self.lock(), is_full));
+        self.wait_while(|state| state.was_full && !state.is_closed);
+    }
+
+    fn wait_while(&self, waits: impl Fn(&mut State<T, E>) -> bool) {
+        let mut state = self.lock();
+        state.threads_waiting += 1;
+        state = self.changed.wait_while(state, waits);
+        state.threads_waiting -= 1;
+    }
+
+    /// Wakes the threads that wait, if any does: it is a system call. `any`: as of the lock that
+    /// the caller has given back.
+    fn wake_threads(&self, any: bool) {
+        if any {
+            self.changed.notify_all();
+        }
     }
 
     /// Adds a piece if there is room for it.
@@ -202,8 +216,9 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         }
         state.is_closed = true;
         state.guard(&mut piece);
+        let any = state.threads_waiting > 0;
         self.add(state, piece);
-        self.changed.notify_all();
+        self.wake_threads(any);
         true
     }
 
@@ -293,19 +308,19 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         if !std::mem::take(&mut state.awaits) {
             return;
         }
-        let connection = state.connection.clone();
+        let (connection, any) = (state.connection.clone(), state.threads_waiting > 0);
         drop(state);
         match connection {
             Some(connection) => connection.wake(),
-            None => self.changed.notify_all(),
+            None => self.wake_threads(any),
         }
     }
 
     /// Tells the sender, in whichever way it waits.
     fn notify_sender(&self, state: Guard<'_, State<T, E>>) {
-        let on_event = state.on_event();
+        let (on_event, any) = (state.on_event(), state.threads_waiting > 0);
         drop(state);
-        self.changed.notify_all();
+        self.wake_threads(any);
         if let Some(on_event) = on_event {
             on_event.call();
         }
@@ -415,8 +430,7 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
 
     /// Waits until a receiver without a connection is to look again.
     pub fn wait(&self) {
-        let awaits = |state: &mut State<T, E>| state.awaits;
-        drop(self.changed.wait_while(self.lock(), awaits));
+        self.wait_while(|state| state.awaits);
     }
 
     /// Moves pieces to the output for as long as that has room, and decides what is next (O4, O5).
@@ -568,9 +582,9 @@ impl<T: Piece, E: Clone> Outbox<T, E> {
         let connection = state.connection.take(); // OURS: a name.
         (state.queued_bytes, state.written_bytes, state.short_bytes) = (0, 0, 0);
         // The last event.
-        let on_event = state.set_on_event(None);
+        let (on_event, any) = (state.set_on_event(None), state.threads_waiting > 0);
         drop(state);
-        self.changed.notify_all();
+        self.wake_threads(any);
         if let Some(on_event) = on_event {
             on_event.call();
         }

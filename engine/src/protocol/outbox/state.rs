@@ -27,6 +27,8 @@ pub(super) struct State<T, E> {
     pub(super) awaits: bool,
     /// A piece was refused: its sender is to be notified (O5).
     pub(super) was_full: bool,
+    /// Threads that wait for room, or for a piece.
+    pub(super) threads_waiting: u16,
     /// What was queued before there was a connection is charged.
     pub(super) is_charged: bool,
     /// Nothing more is taken.
@@ -55,6 +57,7 @@ impl<T, E> Default for State<T, E> {
             seldom: None,
             awaits: false,
             was_full: false,
+            threads_waiting: 0,
             is_charged: false,
             is_closed: false,
             is_over: false,
