@@ -240,7 +240,7 @@ pub use observe::episode;
 pub use observe::figures;
 pub use observe::metrics;
 pub use observe::statistics;
-pub use protocol::connect::{Connect, ConnectError, ConnectReason, ConnectStep};
+pub use protocol::connect::{Connect, ConnectError, ConnectReason, ConnectStep, TlsFault};
 pub use protocol::connection_handle::ConnectionHandle;
 pub use protocol::connector::Connector;
 pub use protocol::context::{Context, Job, Ticket};

@@ -8,16 +8,28 @@
 //!
 //! So it neither receives nor sends, nor rests, and its protocol is not called. The deadline of the
 //! connect lies where a send's clock is, as there is no send; once it has passed it is `u64::MAX`.
+//!
+//! One with TLS begins with a protocol of the engine, which makes the handshake, and has its own
+//! protocol and session aside ([`Securing`]) until that is complete, or the connection gone.
 
 use flatpath_driver::Socket;
 use flatpath_structures::slots::Key;
 
 use crate::admission::addresses::Cells;
 use crate::memory::pages::PageKind;
+use crate::protocol::connect::ConnectError;
 use crate::protocol::phase::{Phase, Stall};
 
 use super::Connection;
 use super::state::{Marks, Reading, Writing};
+
+/// What a connection is to be once its TLS stands.
+pub(super) struct Securing {
+    /// Its own protocol's number among the successors, and its session.
+    next: (u16, Key),
+    /// Why it never will.
+    failed: Option<ConnectError>,
+}
 
 impl Connection {
     /// One that is to be opened, without a socket, with a session of the successor with this
@@ -46,12 +58,52 @@ impl Connection {
         self.send_operation
     }
 
-    /// The connect is over, and has succeeded.
+    /// The connect is over, and has succeeded; when its time would have been over. True: the
+    /// connection stands, without TLS.
+    pub(crate) fn connect_succeeded(&mut self) -> (u64, bool) {
+        self.take_stall();
+        let ends_ns = std::mem::take(&mut self.clocks.send_ns);
+        let is_plain = self
+            .rare
+            .as_ref()
+            .is_none_or(|rare| rare.securing.is_none());
+        (ends_ns, is_plain)
+    }
+
+    /// It stands: its protocol is called from now on.
     pub(crate) fn stands(&mut self, now_ns: u64) {
         self.marks.set(Marks::OPENING, false);
-        self.clocks.send_ns = 0;
-        self.take_stall();
         self.start_phase(Phase::Wait, now_ns);
+    }
+
+    /// It never will: its protocol has been told.
+    pub(crate) fn never_stands(&mut self) {
+        self.marks.set(Marks::OPENING, false);
+    }
+
+    /// Its own protocol and session, which are called once its TLS stands.
+    pub(crate) fn secures(&mut self, next: (u16, Key)) {
+        let failed = None;
+        self.rare().securing = Some(Box::new(Securing { next, failed }));
+    }
+
+    /// Its TLS could not be agreed on.
+    #[cfg(feature = "tls")]
+    pub(crate) fn securing_failed(&mut self, error: ConnectError) {
+        if let Some(securing) = self.rare().securing.as_mut() {
+            securing.failed = Some(error);
+        }
+    }
+
+    /// The handshake is over, either way: whose connection it is from now on, and what has failed.
+    pub(crate) fn end_securing(&mut self) -> Option<((u16, Key), Option<ConnectError>)> {
+        let securing = self.rare.as_mut()?.securing.take()?;
+        Some((securing.next, securing.failed))
+    }
+
+    /// Whether a deadline has passed.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.marks.has(Marks::EXPIRED)
     }
 
     /// It was opened by this server, or is to be.
@@ -62,6 +114,11 @@ impl Connection {
     /// Its protocol has not been called: it does not stand yet.
     pub(crate) fn is_opening(&self) -> bool {
         self.marks.has(Marks::OPENING)
+    }
+
+    /// What is outstanding is its connect, no send.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.writing == Writing::Connecting
     }
 
     /// The socket of one that is being opened, if it has one.
@@ -107,6 +164,7 @@ mod tests {
         assert!(!connection.wants_input() && connection.rests().is_none());
         assert_eq!(connection.cancel_send(), None, "it is no send");
         connection.send_ended();
+        assert_eq!(connection.connect_succeeded(), (50, true));
         connection.stands(20);
         assert!(!connection.is_opening() && connection.is_opened());
         assert!(connection.may_send() && connection.wants_input());
@@ -135,6 +193,7 @@ mod tests {
         let mut connection = to_open();
         connection.begin_connect(Socket::simulated(7));
         connection.send_ended();
+        connection.connect_succeeded();
         connection.stands(20);
         connection.begin_send(30);
         assert_eq!(connection.cancel_connect(), None);

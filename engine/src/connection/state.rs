@@ -34,6 +34,7 @@ use crate::protocol::phase::Stall;
 use crate::server::listener_limits::ListenerLimits;
 
 use super::layer::Secured;
+use super::opening::Securing;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +115,8 @@ pub(super) struct Rare {
     pub(super) acked_bytes: u64,
     /// Deadlines in place of those of the listener; see [`Io::timeouts`](crate::Io::timeouts).
     pub(super) timeouts: Option<Arc<ListenerLimits>>,
+    /// What becomes of it once its TLS stands: see `opening.rs`.
+    pub(super) securing: Option<Box<Securing>>,
     /// Deadlines of sends in a row that began anew for a peer that only answers.
     pub(super) spared: u8,
 }
@@ -122,6 +125,7 @@ impl Rare {
     /// Whether a connection is the same without it.
     pub(super) fn is_empty(&self) -> bool {
         let is_plain = self.introduced.is_none() && self.becomes.is_none() && self.pair.is_none();
+        let is_plain = is_plain && self.securing.is_none();
         let holds_nothing = self.quota.is_none() && self.lent.is_none();
         let is_watched = self.acked_ns > 0 || self.timeouts.is_some() || self.piped.is_some();
         is_plain && holds_nothing && self.secured.is_none() && !is_watched

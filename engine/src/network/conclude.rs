@@ -42,6 +42,16 @@ impl<D: Driver> Network<D> {
         let Some(mut connection) = self.connections.remove(key) else {
             return;
         };
+        if connection.is_opening() {
+            let listener = usize::from(connection.listener());
+            let mut event = Event {
+                key,
+                connection: &mut connection,
+                listener: &mut self.listeners[listener],
+                thread: &mut self.thread,
+            };
+            event.tell_unsecured();
+        }
         self.thread.timers.cancel(key.index);
         self.thread.cipher_cache.remove(key.index);
         if connection.output().width() != Width::Narrow {

@@ -6,6 +6,7 @@
 //! | a wish ([`Io::connect`])       | a session and a place; then room is asked for              |
 //! | there is room                  | a socket, and the connect, with its deadline in the wheel  |
 //! | the connect has succeeded      | `Connected`; from now on it is a connection like any other |
+//! |                                | or, with TLS, a handshake first                            |
 //! | its deadline has passed, or    | the connect is cancelled; its completion says what it had  |
 //! | the server is ended by force   | come to                                                    |
 //! | any step has failed            | `ConnectFailed`, the socket is closed, the connection gone |
@@ -29,7 +30,8 @@ use crate::admission::opening::{Facts, Opening};
 use crate::connection::Connection;
 use crate::limits::UNSENT_BYTES_MAX;
 use crate::protocol;
-use crate::protocol::connect::{Connect, ConnectError, ConnectReason, ConnectStep};
+use crate::protocol::connect::{Connect, ConnectError, ConnectReason, ConnectStep, TlsFault};
+use crate::protocol::phase::Phase;
 use crate::protocol::turn::end_ns;
 use crate::server::lifecycle::ServerState;
 
@@ -57,14 +59,22 @@ impl<D: Driver> Network<D> {
             remote,
             begin,
             timeout,
+            secure,
         } = wish;
-        let Some((successor, session)) = self.thread.successors.open(begin) else {
+        let successors = &mut self.thread.successors;
+        let Some(own) = successors.open(begin) else {
             log::error!("a connection to {remote} has no session: nothing is opened");
             return;
         };
+        // The handshake is first. Its session begins with nothing that could panic.
+        let handshake = secure.and_then(|secure| successors.open(secure));
         let now_ns = self.thread.now_ns();
         let ends_ns = end_ns(now_ns, timeout);
-        let connection = Connection::to_open(listener, (successor, session), (now_ns, ends_ns));
+        let first = handshake.unwrap_or(own);
+        let mut connection = Connection::to_open(listener, first, (now_ns, ends_ns));
+        if handshake.is_some() {
+            connection.secures(own);
+        }
         match self.connections.insert(connection) {
             Ok(key) => {
                 let common = &mut self.thread.common;
@@ -74,8 +84,11 @@ impl<D: Driver> Network<D> {
                 self.begin_connect(key, &remote);
             }
             Err(connection) => {
-                let protocol = self.thread.successors.get(connection.successor());
-                protocol.close(connection.session(), None);
+                for (successor, session) in handshake.into_iter().chain([own]) {
+                    let protocol = self.thread.successors.get(successor);
+                    protocol.close(session, None);
+                }
+                drop(connection);
                 let counters = self.thread.common.counters(listener);
                 counters.connect_no_place.add(1);
             }
@@ -92,9 +105,9 @@ impl<D: Driver> Network<D> {
             // Its deadline goes to the wheel.
             Ok(()) => self.on(key, |_| {}),
             Err(reason) => {
-                let step = ConnectStep::Room;
+                let error = ConnectError::new(ConnectStep::Room, reason);
                 if let Some(mut event) = self.event(key) {
-                    let fate = event.end_opening(ConnectError { step, reason });
+                    let fate = event.end_opening(error);
                     self.conclude(key, fate);
                 }
             }
@@ -145,11 +158,38 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.is_closing() {
             return self.connect_failed(Errno::CANCELED);
         }
-        self.connection.stands(self.thread.now_ns());
-        self.counters().connections_opened.add(1);
+        let (ends_ns, is_plain) = self.connection.connect_succeeded();
+        if !is_plain {
+            // What is left of its time is for the handshake.
+            let limits = self.listener.limits();
+            let connection = &mut *self.connection;
+            connection.start_phase_until(Phase::Timed, ends_ns, limits);
+            self.report(protocol::Event::Connected);
+            return Fate::Stays;
+        }
+        self.stands();
         self.report(protocol::Event::Connected);
         self.comes_late();
         Fate::Stays
+    }
+
+    /// From now on the connection's own protocol is called.
+    pub(super) fn stands(&mut self) {
+        self.connection.stands(self.thread.now_ns());
+        self.counters().connections_opened.add(1);
+    }
+
+    /// The handshake of a connection that is opened is complete: it becomes one of its own
+    /// protocol. False: it is none of these.
+    pub(super) fn change_to_opened(&mut self) -> bool {
+        let Some(((successor, session), _)) = self.connection.end_securing() else {
+            return false;
+        };
+        self.end_session();
+        let now_ns = self.thread.now_ns();
+        self.connection.change_protocol(successor, session, now_ns);
+        self.connection.begin_stream();
+        true
     }
 
     /// The connect has failed, or was cancelled: at its deadline, or as the server is ended.
@@ -160,16 +200,41 @@ impl<D: Driver> Event<'_, D> {
             Errno::CANCELED => ConnectReason::TimedOut,
             errno => ConnectReason::of(errno),
         };
-        let step = ConnectStep::Connect;
-        self.end_opening(ConnectError { step, reason })
+        self.end_opening(ConnectError::new(ConnectStep::Connect, reason))
     }
 
-    /// The connection was not opened: its protocol hears why, and nothing is left of it.
-    fn end_opening(&mut self, error: ConnectError) -> Fate {
+    /// The connection is gone, and its own protocol was not called yet: its TLS never stood.
+    #[cold]
+    pub(super) fn tell_unsecured(&mut self) {
+        let is_forced = self.thread.common.server_state() == ServerState::Forced;
+        let reason = match () {
+            () if is_forced => ConnectReason::Draining,
+            () if self.connection.has_expired() => ConnectReason::TimedOut,
+            () => ConnectReason::Tls(TlsFault::CutOff),
+        };
+        self.tell_failed(ConnectError::new(ConnectStep::Tls, reason));
+    }
+
+    /// Tells the connection's own protocol why it never stands: for this, or for what the handshake
+    /// has said.
+    fn tell_failed(&mut self, error: ConnectError) {
+        let mut error = error;
+        if let Some(((successor, session), failed)) = self.connection.end_securing() {
+            error = failed.unwrap_or(error);
+            self.end_session();
+            let now_ns = self.thread.now_ns();
+            self.connection.change_protocol(successor, session, now_ns);
+        }
         log::debug!("{error}");
         self.count_failed(error.reason);
+        self.connection.never_stands();
         self.report(protocol::Event::ConnectFailed(error));
         self.connection.drop_output();
+    }
+
+    /// The connection is none: its protocol is told why, and nothing is left of it.
+    fn end_opening(&mut self, error: ConnectError) -> Fate {
+        self.tell_failed(error);
         if let Some(socket) = self.connection.opened_socket() {
             self.thread.driver.close(socket);
         }
@@ -188,6 +253,7 @@ impl<D: Driver> Event<'_, D> {
             ConnectReason::Unreachable => &counters.connect_unreachable,
             ConnectReason::TimedOut => &counters.connect_timed_out,
             ConnectReason::Busy => &counters.connect_busy,
+            ConnectReason::Tls(_) => &counters.connect_tls,
             ConnectReason::Other(_) => &counters.connect_other,
         };
         counter.add(1);

@@ -175,7 +175,8 @@ impl<D: Driver> Event<'_, D> {
         }
         let (records, came, terms) = established.take();
         let left = self.connection.inbox_mut().take_remainder();
-        if !self.change_to_listeners() {
+        let is_opened = self.change_to_opened();
+        if !is_opened && !self.change_to_listeners() {
             return self.connection.close(Closing::Abort);
         }
         self.connection.secure(records, terms);
@@ -185,7 +186,10 @@ impl<D: Driver> Event<'_, D> {
         if self.connection.inbox().has_remainder() {
             self.connection.note_received();
         }
-        self.begin_line();
+        match is_opened {
+            true => self.stands(),
+            false => self.begin_line(),
+        }
         self.report(protocol::Event::Secured);
         self.begin_protocol();
     }

@@ -103,6 +103,7 @@ impl<D: Driver> Event<'_, D> {
     /// Notes what a send has done, or a connect.
     pub(super) fn note_sent(&mut self, completion: Completion) -> Fate {
         let connection = &mut *self.connection;
+        let was_connecting = connection.is_connecting();
         if !completion.more {
             connection.send_ended();
         }
@@ -117,7 +118,7 @@ impl<D: Driver> Event<'_, D> {
                 }
             }
             Outcome::Connected => return self.connected(),
-            Outcome::Failed(errno) if connection.is_opening() => {
+            Outcome::Failed(errno) if was_connecting => {
                 return self.connect_failed(errno);
             }
             Outcome::Failed(errno) => {

@@ -244,6 +244,8 @@ statistics! {
             connect_timed_out = "timed_out",
             /// As many waited at the Unix socket as its listener took.
             connect_busy = "busy",
+            /// TLS could not be agreed on.
+            connect_tls = "tls",
             /// The kernel said something else.
             connect_other = "other",
         }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath_driver::{Errno, Remote};
@@ -21,6 +22,8 @@ pub struct Connect {
     pub(crate) remote: Remote,
     pub(crate) begin: HandOver,
     pub(crate) timeout: Duration,
+    /// The session of the handshake that comes before.
+    pub(crate) secure: Option<HandOver>,
 }
 
 impl Connect {
@@ -30,6 +33,7 @@ impl Connect {
             remote,
             begin,
             timeout: CONNECT_TIMEOUT,
+            secure: None,
         }
     }
 
@@ -52,6 +56,27 @@ pub struct ConnectError {
     pub step: ConnectStep,
     /// What was in the way.
     pub reason: ConnectReason,
+    /// More of it, for people: what TLS has said.
+    words: Option<Arc<str>>,
+}
+
+impl ConnectError {
+    pub(crate) fn new(step: ConnectStep, reason: ConnectReason) -> ConnectError {
+        ConnectError {
+            step,
+            reason,
+            words: None,
+        }
+    }
+
+    /// The same with more words.
+    #[cfg(feature = "tls")]
+    pub(crate) fn saying(self, words: &str) -> ConnectError {
+        ConnectError {
+            words: Some(words.into()),
+            ..self
+        }
+    }
 }
 
 /// How far a connection had come that could not be opened.
@@ -62,6 +87,27 @@ pub enum ConnectStep {
     Room,
     /// The connection itself.
     Connect,
+    /// Its TLS.
+    Tls,
+}
+
+/// What was in the way of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TlsFault {
+    /// The server does not speak TLS.
+    NoTls,
+    /// No version, cipher or protocol is in common.
+    NothingInCommon,
+    /// The server's certificate does not hold: it is not for the name, has expired, or is of an
+    /// authority that is not known.
+    Certificate,
+    /// The server has ended the handshake: it wants a certificate of this side, for one.
+    Refused,
+    /// The connection has ended before the handshake did.
+    CutOff,
+    /// Anything else.
+    Other,
 }
 
 /// What was in the way of a connection.
@@ -87,6 +133,8 @@ pub enum ConnectReason {
     TimedOut,
     /// As many connections wait at the Unix socket as its listener takes (EAGAIN).
     Busy,
+    /// TLS could not be agreed on.
+    Tls(TlsFault),
     /// The kernel said something else: the number of the error, of errno(3).
     Other(i32),
 }
@@ -121,6 +169,14 @@ impl fmt::Display for ConnectReason {
             ConnectReason::Unreachable => "there is no way to it",
             ConnectReason::TimedOut => "nothing came back in time",
             ConnectReason::Busy => "as many connections wait there as its listener takes",
+            ConnectReason::Tls(fault) => match fault {
+                TlsFault::NoTls => "the server does not speak TLS",
+                TlsFault::NothingInCommon => "no version, cipher or protocol is in common",
+                TlsFault::Certificate => "the server's certificate does not hold",
+                TlsFault::Refused => "the server has ended the handshake",
+                TlsFault::CutOff => "the connection has ended within the handshake",
+                TlsFault::Other => "the handshake has failed",
+            },
             ConnectReason::Other(errno) => {
                 return io::Error::from_raw_os_error(*errno).fmt(formatter);
             }
@@ -133,8 +189,13 @@ impl fmt::Display for ConnectError {
         let step = match self.step {
             ConnectStep::Room => "not connected",
             ConnectStep::Connect => "connecting failed",
+            ConnectStep::Tls => "TLS failed",
         };
-        write!(formatter, "{step}: {}", self.reason)
+        write!(formatter, "{step}: {}", self.reason)?;
+        match &self.words {
+            Some(words) => write!(formatter, " ({words})"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -166,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_error_says_the_step_and_the_reason() {
-        let error = |step, reason| ConnectError { step, reason }.to_string();
+        let error = |step, reason| ConnectError::new(step, reason).to_string();
         assert_eq!(
             error(ConnectStep::Connect, ConnectReason::Refused),
             "connecting failed: no process listens there"

@@ -101,9 +101,7 @@ impl Current {
 #[derive(Default)]
 pub(crate) struct Session {
     state: State,
-    /// Of all its records so far.
-    bytes: usize,
-    charge: Option<Charge>,
+    charged: Charged,
 }
 
 /// How far a client's handshake has come. That it is with a worker is a state like the others:
@@ -124,10 +122,18 @@ enum State {
     Over,
 }
 
-impl Session {
+/// The memory of a handshake.
+#[derive(Default)]
+pub(super) struct Charged {
+    /// Of all the peer's records so far.
+    bytes: usize,
+    charge: Option<Charge>,
+}
+
+impl Charged {
     /// Charges what the handshake takes once `more` bytes of records are added. False: there is no
     /// memory for it.
-    fn charge(&mut self, more: usize, pool: PoolHandle<'_>) -> bool {
+    pub(super) fn add(&mut self, more: usize, pool: PoolHandle<'_>) -> bool {
         let long = (self.bytes + more).saturating_sub(MESSAGES_BYTES);
         let wanted = HANDSHAKE_BYTES + MESSAGES_COPIES * long;
         let has = self.charge.as_ref().map_or(0, Charge::bytes);
@@ -203,7 +209,7 @@ impl Protocol for Handshakes {
             return stalled(0, Stall::Jobs);
         };
         let pool = context.io.pool().for_bulk();
-        if !context.session.charge(whole, pool) {
+        if !context.session.charged.add(whole, pool) {
             context.recycle(job);
             return stalled(0, Stall::Memory);
         }
@@ -251,7 +257,7 @@ impl Protocol for Handshakes {
         match std::mem::take(&mut job.step) {
             Step::Waits(handshake) => context.session.state = State::Waits(handshake),
             Step::Done(mut established) => {
-                context.session.charge = None;
+                context.session.charged = Charged::default();
                 match charge_certificate(context, &mut established) {
                     true => context.io.secure(established),
                     false => context.abort(),
@@ -306,8 +312,11 @@ impl Handshakes {
     }
 }
 
-/// The client's certificate is charged to its connection. False: there is no memory for it.
-fn charge_certificate(context: &Context<'_, Handshakes>, established: &mut Established) -> bool {
+/// The peer's certificate is charged to its connection. False: there is no memory for it.
+pub(super) fn charge_certificate<P: Protocol>(
+    context: &Context<'_, P>,
+    established: &mut Established,
+) -> bool {
     let Some(certificate) = established.certificate() else {
         return true;
     };

@@ -14,7 +14,8 @@
 //! |                                  | the next record, once for however many it asked for      |
 //! | alerts                           | close_notify ends the peer's stream; others abort        |
 //! | forbidden messages               | an alert and the end: renegotiation, change_cipher_spec, |
-//! |                                  | handshake messages other than KeyUpdate                  |
+//! |                                  | handshake messages other than KeyUpdate and, where this  |
+//! |                                  | side is the client, whole tickets                        |
 //! | records without content          | 32 in a row at most, key updates included                |
 //!
 //! Invariants
@@ -61,6 +62,7 @@ const LIMIT_MARGIN: u64 = 64;
 /// Records for which a key may be used at least, whatever its cipher: sequence numbers end there.
 const SEQUENCE_MAX: u64 = u64::MAX - 1;
 
+const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 const CLOSE_NOTIFY: u8 = 0;
 const WARNING: u8 = 1;
@@ -72,6 +74,13 @@ pub(crate) trait Schedule: Send {
     /// The next secrets of the records that this side sends, or of those that it receives. `None`
     /// in TLS 1.2, which has no others.
     fn next(&mut self, of: Direction) -> Option<ConnectionTrafficSecrets>;
+
+    /// The peer sends a ticket, to resume the session with. False: this side takes none, or not
+    /// this one. Servers never do.
+    fn ticket(&mut self, ticket: &[u8]) -> bool {
+        let _ = ticket;
+        false
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,12 +310,33 @@ impl Records {
                 self.update_opening()?;
                 self.owes_update |= asks == 1;
             }
+            (ContentType::Handshake, &[NEW_SESSION_TICKET, ..]) if self.is_13() => {
+                return self.take_tickets(content);
+            }
             (ContentType::Handshake, _) if !self.is_13() => {
                 return Err(Alert(AlertDescription::NoRenegotiation));
             }
             _ => return Err(Alert(AlertDescription::UnexpectedMessage)),
         }
         Ok(0..0)
+    }
+
+    /// One or several tickets in a record, each whole (RFC 8446 section 4.6.1). One that is cut into
+    /// records is not taken: it would have to be kept, for as long as a peer likes.
+    fn take_tickets(&mut self, mut messages: &[u8]) -> Result<Range<usize>, Alert> {
+        let unexpected = Alert(AlertDescription::UnexpectedMessage);
+        while let [kind, long, middle, short, rest @ ..] = messages {
+            let bytes = u32::from_be_bytes([0, *long, *middle, *short]) as usize;
+            let is_whole = *kind == NEW_SESSION_TICKET && bytes <= rest.len();
+            if !is_whole || !self.schedule.ticket(&rest[..bytes]) {
+                return Err(unexpected);
+            }
+            messages = &rest[bytes..];
+        }
+        match messages {
+            [] => Ok(0..0),
+            _ => Err(unexpected),
+        }
     }
 
     fn update_opening(&mut self) -> Result<(), Alert> {

@@ -14,7 +14,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 use rustls::{
-    CipherSuite, ConnectionTrafficSecrets, Error, HandshakeKind, ProtocolVersion, ServerConfig,
+    CipherSuite, CommonState, ConnectionTrafficSecrets, Error, ExtractedSecrets, HandshakeKind,
+    ProtocolVersion, ServerConfig, SupportedCipherSuite,
 };
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -131,39 +132,50 @@ pub(crate) struct Rustls {
     connection: UnbufferedServerConnection,
     /// The oldest version that its listener's protocol allows.
     oldest: TlsVersion,
-    /// Records of a message that is not whole.
-    incoming: Vec<u8>,
+    incoming: Incoming,
 }
 
-impl Rustls {
-    /// A handshake by this configuration, to this version or a later one.
-    ///
-    /// # Errors
-    /// It cannot be used.
-    pub(crate) fn begin(
-        config: Arc<ServerConfig>,
-        oldest: TlsVersion,
-    ) -> Result<Box<dyn Handshake>, Error> {
-        Ok(Box::new(Rustls {
-            connection: UnbufferedServerConnection::new(config)?,
-            oldest,
-            incoming: Vec::new(),
-        }))
-    }
+/// rustls in the role of a server or of a client.
+pub(super) trait Machine {
+    type Data;
 
+    fn process<'c, 'i>(&'c mut self, records: &'i mut [u8])
+    -> UnbufferedStatus<'c, 'i, Self::Data>;
+}
+
+impl Machine for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        records: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, ServerConnectionData> {
+        self.process_tls_records(records)
+    }
+}
+
+/// Records of a message that is not whole.
+#[derive(Default)]
+pub(super) struct Incoming(Vec<u8>);
+
+impl Incoming {
     /// Works off a record. True: the handshake is complete.
-    fn work(&mut self, record: &[u8], reply: &mut Vec<u8>) -> Result<bool, Failure> {
-        self.incoming.extend_from_slice(record);
-        if self.incoming.len() > INCOMING_BYTES_MAX {
+    pub(super) fn work(
+        &mut self,
+        machine: &mut impl Machine,
+        record: &[u8],
+        reply: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        self.0.extend_from_slice(record);
+        if self.0.len() > INCOMING_BYTES_MAX {
             return Err(Failure::other("a message is too long"));
         }
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(&mut self.incoming);
+            let UnbufferedStatus { discard, state } = machine.process(&mut self.0);
             let state = match state {
                 Ok(state) => state,
                 Err(error) => {
-                    self.incoming.drain(..discard);
+                    self.0.drain(..discard);
                     return Err(error.into());
                 }
             };
@@ -181,43 +193,23 @@ impl Rustls {
                 ConnectionState::PeerClosed | ConnectionState::Closed => {
                     return Err(Failure {
                         cause: FailureCause::Refused,
-                        words: "the client has closed".into(),
+                        words: "the peer has closed".into(),
                     });
                 }
                 _ => return Err(Failure::other("a state that was not asked for")),
             };
-            self.incoming.drain(..discard);
+            self.0.drain(..discard);
             if let Some(is_complete) = is_over {
                 return Ok(is_complete);
             }
         }
     }
 
-    /// The version that client and server have come to; `None` before.
-    fn version(&self) -> Option<TlsVersion> {
-        self.connection.protocol_version().map(|it| match it {
-            ProtocolVersion::TLSv1_3 => TlsVersion::V1_3,
-            _ => TlsVersion::V1_2,
-        })
-    }
-
-    /// Why the version that they have come to is none for this listener, if so. Its configuration
-    /// may be another listener's, too, or the program's own, so it cannot say this before.
-    fn refused_version(&self) -> Option<Failure> {
-        let version = self.version().filter(|version| *version < self.oldest)?;
-        let (oldest, version) = (self.oldest.as_str(), version.as_str());
-        Some(Failure {
-            cause: FailureCause::NothingInCommon,
-            words: format!("the client has TLS {version}, and this needs {oldest}"),
-        })
-    }
-
     /// Appends the alert that a failed handshake has left. rustls panics if it is not given what it
     /// has not discarded yet: it may look for the next message there.
-    fn take_alert(&mut self, reply: &mut Vec<u8>) {
+    pub(super) fn take_alert(&mut self, machine: &mut impl Machine, reply: &mut Vec<u8>) {
         loop {
-            let UnbufferedStatus { discard, state } =
-                self.connection.process_tls_records(&mut self.incoming);
+            let UnbufferedStatus { discard, state } = machine.process(&mut self.0);
             match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     if encode(&mut data, reply).is_err() {
@@ -227,8 +219,36 @@ impl Rustls {
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 _ => return,
             }
-            self.incoming.drain(..discard);
+            self.0.drain(..discard);
         }
+    }
+}
+
+impl Rustls {
+    /// A handshake by this configuration, to this version or a later one.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(crate) fn begin(
+        config: Arc<ServerConfig>,
+        oldest: TlsVersion,
+    ) -> Result<Box<dyn Handshake>, Error> {
+        Ok(Box::new(Rustls {
+            connection: UnbufferedServerConnection::new(config)?,
+            oldest,
+            incoming: Incoming::default(),
+        }))
+    }
+
+    /// Why the version that they have come to is none for this listener, if so. Its configuration
+    /// may be another listener's, too, or the program's own, so it cannot say this before.
+    fn refused_version(&self) -> Option<Failure> {
+        let version = version_of(&self.connection).filter(|version| *version < self.oldest)?;
+        let (oldest, version) = (self.oldest.as_str(), version.as_str());
+        Some(Failure {
+            cause: FailureCause::NothingInCommon,
+            words: format!("the client has TLS {version}, and this needs {oldest}"),
+        })
     }
 
     /// Whether client and server have come to the protocol of challenges.
@@ -239,7 +259,7 @@ impl Rustls {
     /// Appends the end of a connection whose handshake is complete.
     fn close(&mut self, reply: &mut Vec<u8>) {
         let UnbufferedStatus { state, .. } =
-            self.connection.process_tls_records(&mut self.incoming);
+            self.connection.process_tls_records(&mut self.incoming.0);
         let Ok(ConnectionState::WriteTraffic(mut traffic)) = state else {
             return;
         };
@@ -250,35 +270,57 @@ impl Rustls {
     }
 
     fn establish(self, left: &[u8]) -> Result<Box<Established>, Failure> {
-        let said = |what: &str| Failure::other(format!("the handshake has left no {what}"));
-        let connection = &self.connection;
-        let suite = connection.negotiated_cipher_suite();
-        let suite = suite.ok_or_else(|| said("cipher"))?;
-        let first = connection.peer_certificates().and_then(<[_]>::first);
-        let terms = TlsTerms {
-            version: self.version().unwrap_or_default().as_str(),
-            cipher: name_of(suite.suite()),
-            is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            protocol: connection.alpn_protocol().map(Into::into),
-            certificate: first.map(certificate_of).transpose()?,
-        };
+        let agreed = terms_of(&self.connection)?;
         let (secrets, kernel) = self
             .connection
             .dangerous_into_kernel_connection()
             .map_err(Failure::from)?;
-        let (sent, received) = (secrets.tx, secrets.rx);
-        let records = Records::new(
-            suite,
-            Box::new(Kernel(kernel)),
-            (sent.1, sent.0),
-            (received.1, received.0),
-        );
-        Ok(Box::new(Established {
-            records: records.map_err(|NotOffered| said("cipher that is offered"))?,
-            left: left.to_vec(),
-            terms: terms.share(),
-        }))
+        established(agreed, secrets, Box::new(Kernel(kernel)), left)
     }
+}
+
+fn said(what: &str) -> Failure {
+    Failure::other(format!("the handshake has left no {what}"))
+}
+
+/// What was agreed on in a handshake that is complete.
+pub(super) fn terms_of(state: &CommonState) -> Result<(SupportedCipherSuite, TlsTerms), Failure> {
+    let suite = state.negotiated_cipher_suite();
+    let suite = suite.ok_or_else(|| said("cipher"))?;
+    let first = state.peer_certificates().and_then(<[_]>::first);
+    let terms = TlsTerms {
+        version: version_of(state).unwrap_or_default().as_str(),
+        cipher: name_of(suite.suite()),
+        is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),
+        protocol: state.alpn_protocol().map(Into::into),
+        certificate: first.map(certificate_of).transpose()?,
+    };
+    Ok((suite, terms))
+}
+
+/// The version that both sides have come to; `None` before.
+fn version_of(state: &CommonState) -> Option<TlsVersion> {
+    state.protocol_version().map(|it| match it {
+        ProtocolVersion::TLSv1_3 => TlsVersion::V1_3,
+        _ => TlsVersion::V1_2,
+    })
+}
+
+/// The record layer of a handshake that is complete, and what came behind it.
+pub(super) fn established(
+    (suite, terms): (SupportedCipherSuite, TlsTerms),
+    secrets: ExtractedSecrets,
+    schedule: Box<dyn Schedule>,
+    left: &[u8],
+) -> Result<Box<Established>, Failure> {
+    let (sent, received) = (secrets.tx, secrets.rx);
+    let sent = (sent.1, sent.0);
+    let records = Records::new(suite, schedule, sent, (received.1, received.0));
+    Ok(Box::new(Established {
+        records: records.map_err(|NotOffered| said("cipher that is offered"))?,
+        left: left.to_vec(),
+        terms: terms.share(),
+    }))
 }
 
 impl Handshake for Rustls {
@@ -288,7 +330,7 @@ impl Handshake for Rustls {
         while let Some((record, left)) = split_record(records) {
             records = left;
             let begin = reply.len();
-            let worked = self.work(record, reply);
+            let worked = self.incoming.work(&mut self.connection, record, reply);
             if let Some(refused) = self.refused_version() {
                 // Of the answer in that version the client gets nothing.
                 reply.truncate(begin);
@@ -308,7 +350,7 @@ impl Handshake for Rustls {
                     };
                 }
                 Err(cause) => {
-                    self.take_alert(reply);
+                    self.incoming.take_alert(&mut self.connection, reply);
                     return Progress::Failed(cause);
                 }
             }
@@ -342,10 +384,7 @@ fn name_of(suite: CipherSuite) -> &'static str {
     }
 }
 
-fn encode(
-    data: &mut EncodeTlsData<'_, ServerConnectionData>,
-    reply: &mut Vec<u8>,
-) -> Result<(), String> {
+fn encode<Data>(data: &mut EncodeTlsData<'_, Data>, reply: &mut Vec<u8>) -> Result<(), String> {
     let begin = reply.len();
     let mut encoded = data.encode(&mut []);
     if let Err(EncodeError::InsufficientSize(size)) = encoded {

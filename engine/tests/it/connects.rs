@@ -12,29 +12,31 @@ use flatpath::{
 };
 use flatpath_driver::simulation::{ClientState, each_seed};
 
-const TURNS_MAX: usize = 100_000;
+pub(crate) const TURNS_MAX: usize = 100_000;
 
 /// What has happened, in order.
-type Heard = Arc<Lock<Vec<String>>>;
+pub(crate) type Heard = Arc<Lock<Vec<String>>>;
 
-fn far_address() -> SocketAddr {
+pub(crate) fn far_address() -> SocketAddr {
     "192.0.2.1:80".parse().expect("an address")
 }
 
 /// Opens a connection for each client, and writes down what becomes of it.
-struct Calls {
-    to: Remote,
-    heard: Heard,
-    connector: Connector<Called>,
+pub(crate) struct Calls {
+    pub(crate) to: Remote,
+    pub(crate) heard: Heard,
+    pub(crate) connector: Connector<Called>,
+    pub(crate) wish: fn(Connect) -> Connect,
 }
 
 impl Calls {
-    fn new(to: impl Into<Remote>) -> (Calls, Heard) {
+    pub(crate) fn new(to: impl Into<Remote>, wish: fn(Connect) -> Connect) -> (Calls, Heard) {
         let heard = Heard::default();
         let calls = Calls {
             to: to.into(),
             heard: Arc::clone(&heard),
             connector: Connector::new(Called),
+            wish,
         };
         (calls, heard)
     }
@@ -45,7 +47,8 @@ impl Calls {
             client,
             again: None,
         };
-        self.connector.to(self.to.clone(), || Some(begun))
+        let wish = self.connector.to(self.to.clone(), || Some(begun));
+        (self.wish)(wish)
     }
 }
 
@@ -90,9 +93,9 @@ impl Protocol for Calls {
 }
 
 /// The far side's.
-struct Called;
+pub(crate) struct Called;
 
-struct Begun {
+pub(crate) struct Begun {
     heard: Heard,
     client: ConnectionHandle,
     again: Option<(Connector<Called>, Remote)>,
@@ -118,9 +121,19 @@ impl Protocol for Called {
         let words = match &event {
             Event::Connected => {
                 let peer = context.peer().map(|peer| peer.to_string());
+                let tls = context.tls().map(|terms| {
+                    let resumed = if terms.is_resumed() { " resumed" } else { "" };
+                    let protocol = terms.protocol().map(String::from_utf8_lossy);
+                    let protocol = protocol.map(|it| format!(" {it}")).unwrap_or_default();
+                    format!(" {}{protocol}{resumed}", terms.version())
+                });
                 context.write(b"ping\n").expect("a few bytes");
                 assert!(!context.is_unix() && !context.may_start_tls());
-                format!("connected {}", peer.unwrap_or_default())
+                format!(
+                    "connected {}{}",
+                    peer.unwrap_or_default(),
+                    tls.unwrap_or_default()
+                )
             }
             Event::ConnectFailed(error) => {
                 let again = context
@@ -142,6 +155,7 @@ impl Protocol for Called {
                 }
                 error.to_string()
             }
+            Event::Secured => "secured".to_owned(),
             Event::Draining => "draining".to_owned(),
             Event::InputEnded(_) => "ended".to_owned(),
             Event::Expired(phase) => format!("expired {phase:?} {}", context.is_evicted()),
@@ -166,13 +180,17 @@ fn begun<'a>(context: &'a mut Context<'_, Called>) -> &'a mut Begun {
     context.session.as_mut().expect("every session has begun")
 }
 
-fn turns(server: &mut SimulatedServer, count: usize) {
+pub(crate) fn turns(server: &mut SimulatedServer, count: usize) {
     (0..count).for_each(|_| server.turn());
+}
+
+fn plain(wish: Connect) -> Connect {
+    wish
 }
 
 /// A server, what it hears, and the one that it opens connections to.
 fn served(conditions: Conditions, answer: Answer) -> (SimulatedServer, Heard, Upstream) {
-    let (calls, heard) = Calls::new(far_address());
+    let (calls, heard) = Calls::new(far_address(), plain);
     let server = SimulatedServer::new(conditions, calls);
     let far = server.world().upstream(far_address(), answer);
     (server, heard, far)
@@ -333,7 +351,7 @@ fn sim_an_idle_client_gives_its_place_up_to_one_that_is_opened() {
 
 #[test]
 fn sim_it_is_no_client_of_its_listener_and_of_no_address() {
-    let (calls, heard) = Calls::new(far_address());
+    let (calls, heard) = Calls::new(far_address(), plain);
     let bounds = [ListenerLimits {
         connections_max: Some(1),
         ..ListenerLimits::default()

@@ -27,6 +27,8 @@ mod behind_proxy;
 mod calls;
 mod connected;
 mod connects;
+#[cfg(feature = "tls")]
+mod connects_tls;
 mod crowd;
 mod datagrams;
 mod discards;
