@@ -284,6 +284,15 @@ pub(crate) fn proxy_host(text: &str) -> Result<ProxyHost, String> {
     }
 }
 
+/// Reads the value of `--proxy-tls-name`.
+pub(crate) fn tls_name(text: &str) -> Result<String, String> {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_of_name) {
+        true => Ok(text.to_owned()),
+        false => Err("write a name such as app.example.org, or an address".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flatpath::Server;
 use flatpath::metrics::Metric;
-use flatpath_http::HttpChallenges;
+use flatpath_http::{HttpChallenges, UpstreamServer};
 
 use crate::failure::Failure;
 use crate::reach::Reach;
@@ -25,6 +25,16 @@ impl Secured {
     /// None.
     pub(crate) fn of(_: &Settings) -> Result<Option<Secured>, Failure> {
         Ok(None)
+    }
+}
+
+/// The servers of these settings: none has TLS.
+pub(crate) fn upstreams(settings: &Settings) -> Result<Vec<UpstreamServer>, Failure> {
+    match settings.proxy.iter().find(|server| server.is_secured()) {
+        Some(server) => Err(Failure::WrongUse(format!(
+            "--proxy {server}: this build has no TLS (feature tls)"
+        ))),
+        None => Ok(settings.proxy.clone()),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::built;
 use crate::logging::levels;
 use crate::units::{
     ProxyHost, Rate, count, count_or_zero, delay, listen_address, network_threads,
-    portmapper_address, proxy_host, rate, rate_of_bytes, size, time, workers,
+    portmapper_address, proxy_host, rate, rate_of_bytes, size, time, tls_name, workers,
 };
 
 /// The topics of `serve --help`.
@@ -139,7 +139,7 @@ settings! {
         .of(HTTP)
         .of_sites();
 
-    /// Ask servers, http://ADDRESS:PORT or unix:/PATH, instead of DIR
+    /// Ask servers, http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH, instead of DIR
     proxy: Vec<UpstreamServer> = option(topic::HTTP, "SERVER", str::parse::<UpstreamServer>)
         .of(HTTP)
         .of_sites();
@@ -168,6 +168,35 @@ settings! {
 
     /// Answer 504 when a server of --proxy says nothing for so long [default: 60s]
     proxy_timeout: Option<Duration> = option(topic::HTTP, "TIME", time)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Authority, in PEM, that servers of --proxy with https:// have their certificates of; may be
+    /// repeated [default: those that the machine trusts]
+    proxy_tls_ca: Vec<PathBuf> = option(topic::HTTP, "FILE", path())
+        .built_with(built::TLS)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// The name that their certificates are for, and that they are asked for [default: the address]
+    proxy_tls_name: Option<String> = option(topic::HTTP, "NAME", tls_name)
+        .built_with(built::TLS)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Certificate to show to them, in PEM, with --proxy-tls-key
+    proxy_tls_cert: Option<PathBuf> = option(topic::HTTP, "FILE", path())
+        .built_with(built::TLS)
+        .advanced()
+        .of(HTTP)
+        .of_sites();
+
+    /// Its private key, in PEM, without a password
+    proxy_tls_key: Option<PathBuf> = option(topic::HTTP, "FILE", path())
+        .built_with(built::TLS)
         .advanced()
         .of(HTTP)
         .of_sites();

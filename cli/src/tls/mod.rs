@@ -11,6 +11,7 @@
 //! | `tickets.rs`     | sessions that are resumed at several servers              |
 //! | `watched.rs`     | files beside certificates, and how a change is seen       |
 //! | `renewal.rs`     | reads files again that have changed, while the server runs|
+//! | `upstreams.rs`   | TLS with the servers of `--proxy`                         |
 //! | `report.rs`      | what `check` and `doctor` say of certificates             |
 //!
 //! Listeners that flags name share their certificates; a table of the file has its own.
@@ -28,6 +29,7 @@ mod report;
 mod self_signed;
 mod source;
 mod tickets;
+mod upstreams;
 mod watched;
 
 use flatpath::Server;
@@ -36,6 +38,7 @@ use flatpath::tls::TlsConfig;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
 pub(crate) use report::{Findings, comments, findings};
 pub(crate) use source::Secured;
+pub(crate) use upstreams::upstreams;
 
 use crate::settings::ListenerProtocol;
 

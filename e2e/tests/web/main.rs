@@ -18,6 +18,7 @@ mod log_lines;
 mod logged_requests;
 mod pipelining;
 mod proxied;
+mod proxied_tls;
 mod refusals;
 mod resets;
 mod slow;

@@ -274,6 +274,8 @@ pub use multipart::{Multipart, MultipartUpload};
 pub use proxy::Balance;
 pub use proxy::request::{ForwardedFields, HostField};
 pub use proxy::service::Proxy;
+#[cfg(feature = "tls")]
+pub use proxy::upstream::UpstreamTls;
 pub use proxy::upstream::{InvalidUpstream, SERVERS_MAX, Upstream, UpstreamLimits, UpstreamServer};
 pub use respond::file_body::FileBody;
 pub use respond::into_response::{

@@ -6,7 +6,6 @@
 //!
 //! Time and bytes of a request are bounded. A proxy is taken from the environment (`HTTPS_PROXY`).
 
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -24,6 +23,7 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use super::super::upstreams::machines_roots;
 use super::plan::Plan;
 use crate::bounded_file;
 
@@ -159,23 +159,10 @@ fn roots(plan: &Plan) -> Result<Vec<Certificate<'static>>, String> {
                 false => read,
             }
         }
-        None => machines_roots().map_err(|cause| cause.to_string())?,
+        None => machines_roots("--acme-ca").map_err(|cause| cause.to_string())?,
     };
     let owned = |it: &CertificateDer<'_>| Certificate::from_der(it).to_owned();
     Ok(found.iter().map(owned).collect())
-}
-
-/// As OpenSSL finds them: `SSL_CERT_FILE`, `SSL_CERT_DIR`, or where distributions have them.
-fn machines_roots() -> io::Result<Vec<CertificateDer<'static>>> {
-    let _reading = bounded_file::begin("the machine's certificates".into());
-    let found = rustls_native_certs::load_native_certs();
-    match found.certs.is_empty() {
-        true => Err(io::Error::other(
-            "this machine has no certificates of authorities: install ca-certificates, or name \
-             the one of the directory with --acme-ca FILE",
-        )),
-        false => Ok(found.certs),
-    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ use flatpath::lock::Lock;
 use flatpath::{ConnectionHandle, Io};
 
 use super::codec::Asked;
-use super::connection::UpstreamSession;
 use super::failure::{self, Failure};
 use super::policy::group::{Grant, Outcome, Wish};
 use super::policy::retry::{Again, Progress, Verdict};
@@ -290,10 +289,7 @@ impl Trip {
         }
         let seat = Seat::new((server, thread), Arc::clone(self));
         self.state.lock().step = Step::Out(Arc::clone(&seat));
-        let of = Arc::clone(upstream);
-        let begin = move || UpstreamSession::new(of, seat);
-        let wish = upstream.connector.to(upstream.remote(server), begin);
-        io.connect(wish.timeout(upstream.limits.connect_timeout));
+        io.connect(upstream.wish(server, seat));
     }
 
     /// Its client waits no more.

@@ -19,9 +19,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flatpath::lock::Lock;
-use flatpath::{Connector, Remote};
+#[cfg(feature = "tls")]
+use flatpath::tls::rustls::{ClientConfig, pki_types::ServerName};
+use flatpath::{Connect, Connector, Remote};
 
-use super::connection::UpstreamProtocol;
+use super::connection::{UpstreamProtocol, UpstreamSession};
 use super::policy::choice::Balance;
 use super::policy::group::{Group, Outcome, ServerTerms};
 use super::policy::health::{AfterFailure, HealthTerms};
@@ -94,26 +96,82 @@ impl Default for UpstreamLimits {
 /// let other = "unix:/run/app/other.sock".parse::<UpstreamServer>()?.weight(3).in_flight_max(100);
 /// let last = "http://[2001:db8::7]:3000".parse::<UpstreamServer>()?.backup();
 /// # let _ = (first, other, last);
-/// # assert!("https://127.0.0.1".parse::<UpstreamServer>().is_err());
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A server of `https://` needs [`UpstreamServer::tls`] (feature `tls`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamServer {
     remote: Remote,
     label: String,
     terms: ServerTerms,
+    layer: Layer,
 }
+
+/// What lies between a server and HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layer {
+    Clear,
+    /// TLS, whose terms are to be named.
+    Unnamed,
+    #[cfg(feature = "tls")]
+    Tls(UpstreamTls),
+}
+
+/// TLS with servers: whom this side trusts, what it shows, and whose name a server has to show.
+/// A server's certificate is always verified. A clone is the same, and resumes the same sessions.
+#[cfg(feature = "tls")]
+#[derive(Clone, Debug)]
+pub struct UpstreamTls {
+    config: Arc<ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+#[cfg(feature = "tls")]
+impl UpstreamTls {
+    /// By this configuration, made with [`provider`](flatpath::tls::provider): its roots, its own
+    /// certificate. Protocols (ALPN) are set to `http/1.1` unless it names some.
+    #[must_use]
+    pub fn new(mut config: ClientConfig) -> Self {
+        if config.alpn_protocols.is_empty() {
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
+        // As the engine needs it: it would copy it for each connection, and no session be resumed.
+        config.enable_secret_extraction = true;
+        config.enable_early_data = false;
+        let config = Arc::new(config);
+        Self { config, name: None }
+    }
+
+    /// The name that a server's certificate has to be for, and that the server is asked for (SNI);
+    /// without this it is the server's address.
+    #[must_use]
+    pub fn name(mut self, name: ServerName<'static>) -> Self {
+        self.name = Some(name);
+        self
+    }
+}
+
+#[cfg(feature = "tls")]
+impl PartialEq for UpstreamTls {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config) && self.name == other.name
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Eq for UpstreamTls {}
 
 /// Why a text names no server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidUpstream {
-    /// It is neither `http://ADDRESS:PORT` nor `unix:/PATH`.
+    /// It is none of `http://ADDRESS:PORT`, `https://ADDRESS:PORT` and `unix:/PATH`.
     Form,
     /// The host is a name, which is not looked up here.
     Name,
-    /// TLS to servers is not spoken.
+    /// It is `https://`, and the terms of its TLS are not named ([`UpstreamServer`]).
     Tls,
     /// There is no server, or there are more than [`SERVERS_MAX`].
     Servers,
@@ -121,9 +179,9 @@ pub enum InvalidUpstream {
 
 flatpath::impl_error! {
     InvalidUpstream {
-        Self::Form => "an upstream is http://ADDRESS:PORT or unix:/PATH, without a path after it",
+        Self::Form => "an upstream is http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH, without a path after it",
         Self::Name => "an upstream is named by its address: names are not looked up",
-        Self::Tls => "an upstream is asked without TLS: http://, not https://",
+        Self::Tls => "an upstream with https:// needs terms of TLS",
         Self::Servers => "an upstream has at least one server, and at most 256",
     }
 }
@@ -138,17 +196,24 @@ impl FromStr for UpstreamServer {
                 false => Err(InvalidUpstream::Form),
             };
         }
-        if text.starts_with("https://") {
-            return Err(InvalidUpstream::Tls);
-        }
-        let rest = text.strip_prefix("http://").ok_or(InvalidUpstream::Form)?;
+        let (rest, layer, port) = match text.strip_prefix("https://") {
+            Some(rest) => (rest, Layer::Unnamed, 443),
+            None => {
+                let rest = text.strip_prefix("http://").ok_or(InvalidUpstream::Form)?;
+                (rest, Layer::Clear, 80)
+            }
+        };
+        let at = |address: SocketAddr| Self {
+            layer,
+            ..Self::at(Remote::Tcp(address))
+        };
         let address = rest.strip_suffix('/').unwrap_or(rest);
         let bare = address.trim_start_matches('[').trim_end_matches(']');
         if let Ok(address) = address.parse::<SocketAddr>() {
-            return Ok(Self::at(Remote::Tcp(address)));
+            return Ok(at(address));
         }
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Ok(Self::at(Remote::Tcp((address, 80).into())));
+            return Ok(at((address, port).into()));
         }
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
         match !address.is_empty() && address.bytes().all(is_name) {
@@ -163,6 +228,7 @@ impl fmt::Display for UpstreamServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match &self.remote {
             Remote::Unix(_) => "unix:",
+            _ if self.is_secured() => "https://",
             _ => "http://",
         };
         write!(formatter, "{scheme}{}", self.label)
@@ -186,7 +252,47 @@ impl UpstreamServer {
                 is_backup: false,
                 in_flight_max: u32::MAX,
             },
+            layer: Layer::Clear,
         }
+    }
+
+    /// Whether it is asked over TLS.
+    #[must_use]
+    pub fn is_secured(&self) -> bool {
+        self.layer != Layer::Clear
+    }
+
+    /// It is asked over TLS, on these terms; also one at a Unix socket, if they name whom it is.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: &UpstreamTls) -> Self {
+        self.layer = Layer::Tls(tls.clone());
+        self
+    }
+
+    /// Whether a connection to it can be wished: whom TLS is for is known.
+    fn is_complete(&self) -> bool {
+        match &self.layer {
+            Layer::Clear => true,
+            Layer::Unnamed => false,
+            #[cfg(feature = "tls")]
+            Layer::Tls(tls) => tls.name.is_some() || matches!(self.remote, Remote::Tcp(_)),
+        }
+    }
+
+    /// The wish for a connection to it, with its TLS.
+    fn secured(&self, wish: Connect) -> Connect {
+        #[cfg(feature = "tls")]
+        if let Layer::Tls(UpstreamTls { config, name }) = &self.layer {
+            let address = match &self.remote {
+                Remote::Tcp(address) => Some(ServerName::from(address.ip())),
+                _ => None,
+            };
+            if let Some(name) = name.clone().or(address) {
+                return wish.tls(Arc::clone(config), name);
+            }
+        }
+        wish
     }
 
     /// How much of the requests it gets, beside the weights of the others; at least 1.
@@ -226,7 +332,7 @@ impl Upstream {
     /// An upstream with this name, for the log, and these servers.
     ///
     /// # Errors
-    /// There is no server, or there are too many.
+    /// There is no server, or there are too many; one with TLS lacks the terms of that.
     pub fn new(
         name: impl Into<String>,
         servers: impl IntoIterator<Item = UpstreamServer>,
@@ -236,6 +342,9 @@ impl Upstream {
         let servers: Vec<_> = servers.into_iter().take(SERVERS_MAX + 1).collect();
         if servers.is_empty() || servers.len() > SERVERS_MAX {
             return Err(InvalidUpstream::Servers);
+        }
+        if !servers.iter().all(UpstreamServer::is_complete) {
+            return Err(InvalidUpstream::Tls);
         }
         let health = HealthTerms {
             failures_max: limits.failures_max,
@@ -301,8 +410,13 @@ pub(crate) struct Pools {
 }
 
 impl Shared {
-    pub(crate) fn remote(&self, server: usize) -> Remote {
-        self.servers[server].remote.clone()
+    /// The wish for a connection to a server, with a session for the trip in this seat.
+    pub(crate) fn wish(self: &Arc<Self>, server: usize, seat: Arc<Seat<Trip>>) -> Connect {
+        let of = Arc::clone(self);
+        let begin = move || UpstreamSession::new(of, seat);
+        let server = &self.servers[server];
+        let wish = self.connector.to(server.remote.clone(), begin);
+        server.secured(wish.timeout(self.limits.connect_timeout))
     }
 
     pub(crate) fn label(&self, server: usize) -> &str {
@@ -389,17 +503,18 @@ mod tests {
             ("http://127.0.0.1", "127.0.0.1:80"),
             ("http://[::1]:3000", "[::1]:3000"),
             ("http://[::1]", "[::1]:80"),
+            ("https://127.0.0.1", "127.0.0.1:443"),
+            ("https://[::1]:8443/", "[::1]:8443"),
             ("unix:/run/app.sock", "/run/app.sock"),
         ] {
-            let server = text.parse::<UpstreamServer>();
-            assert_eq!(
-                server.map(|server| server.label),
-                Ok(label.into()),
-                "{text}"
-            );
+            let server = text.parse::<UpstreamServer>().expect(text);
+            assert_eq!(server.label, label);
+            assert_eq!(server.is_secured(), text.starts_with("https:"));
+            let again = server.to_string().parse::<UpstreamServer>();
+            assert_eq!(again, Ok(server));
         }
         for (text, error) in [
-            ("https://127.0.0.1", InvalidUpstream::Tls),
+            ("https://localhost", InvalidUpstream::Name),
             ("http://localhost:3000", InvalidUpstream::Name),
             ("http://127.0.0.1:3000/app", InvalidUpstream::Form),
             ("http://", InvalidUpstream::Form),
@@ -430,5 +545,9 @@ mod tests {
         assert_eq!(new(1), Ok(()));
         assert_eq!(new(SERVERS_MAX), Ok(()));
         assert_eq!(new(SERVERS_MAX + 1), Err(InvalidUpstream::Servers));
+        assert_eq!(
+            Upstream::to("https://127.0.0.1").map(drop),
+            Err(InvalidUpstream::Tls)
+        );
     }
 }
