@@ -139,7 +139,7 @@ settings! {
         .of(HTTP)
         .of_sites();
 
-    /// Ask servers, http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH, instead of DIR
+    /// Ask servers, http(s)://ADDRESS:PORT or unix:/PATH, instead of DIR
     proxy: Vec<UpstreamServer> = option(topic::HTTP, "SERVER", str::parse::<UpstreamServer>)
         .of(HTTP)
         .of_sites();
