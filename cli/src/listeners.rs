@@ -377,6 +377,9 @@ impl Listener {
         let settings = &self.settings;
         let origins = Origins::own().and(settings.allow_origin.iter().cloned());
         let http = Http::service(service).hosts(hosts).origins(origins);
+        // Files have no WebSockets, and servers of a proxy take theirs over HTTP/1.1.
+        #[cfg(feature = "http2")]
+        let http = http.without_tunnels();
         if settings.forwarded_from.is_empty() {
             return http;
         }

@@ -19,6 +19,7 @@ mod logged_requests;
 mod pipelining;
 mod proxied;
 mod proxied_tls;
+mod proxied_upgrades;
 mod refusals;
 mod resets;
 mod slow;

@@ -68,6 +68,8 @@ pub struct Http<S> {
     pub(crate) challenges: Option<HttpChallenges>,
     #[cfg(feature = "http2")]
     pub(crate) http2: bool,
+    #[cfg(feature = "http2")]
+    pub(crate) tunnels: bool,
 }
 
 impl<S: Service> Http<S> {
@@ -82,6 +84,8 @@ impl<S: Service> Http<S> {
             challenges: None,
             #[cfg(feature = "http2")]
             http2: true,
+            #[cfg(feature = "http2")]
+            tunnels: true,
         }
     }
 
@@ -92,6 +96,18 @@ impl<S: Service> Http<S> {
     pub fn without_http2(self) -> Self {
         Self {
             http2: false,
+            ..self
+        }
+    }
+
+    /// Does not announce that WebSockets are taken over HTTP/2 (extended CONNECT, RFC 8441), so that
+    /// browsers open theirs over HTTP/1.1: for a service that takes them there alone, such as a
+    /// [`Proxy`](crate::Proxy).
+    #[cfg(feature = "http2")]
+    #[must_use]
+    pub fn without_tunnels(self) -> Self {
+        Self {
+            tunnels: false,
             ..self
         }
     }

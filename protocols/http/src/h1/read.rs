@@ -165,7 +165,7 @@ fn answered<S: Service>(
     if connection.session.is_logged() {
         log(connection).numbered();
     }
-    if reply.is_upgrade() {
+    if reply.may_switch() {
         connection.session.awaits_reply |= head.asks_upgrade && !has_body;
     }
     write::send_inline(connection, number, reply);

@@ -106,7 +106,7 @@ const GOODBYE_PING: [u8; 8] = *b"goodbye!";
 impl Core {
     /// Before the preface; the server's own (RFC 9113 section 3.4) is in `out`. Blocks may have
     /// `block_bytes_max`, as many as the list of their fields.
-    pub(super) fn new(block_bytes_max: usize, out: Vec<u8>) -> Core {
+    pub(super) fn new(block_bytes_max: usize, takes_tunnels: bool, out: Vec<u8>) -> Core {
         let mut core = Core {
             input: Input::new(block_bytes_max),
             patience: Patience::default(),
@@ -129,7 +129,7 @@ impl Core {
             (MAX_CONCURRENT_STREAMS, STREAMS_MAX as u32),
             (INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
             (MAX_HEADER_LIST_SIZE, block_bytes_max as u32),
-            (ENABLE_CONNECT_PROTOCOL, 1),
+            (ENABLE_CONNECT_PROTOCOL, takes_tunnels.into()),
             (NO_RFC7540_PRIORITIES, 1),
         ];
         let mut payload = [0; 6 * SETTING_BYTES];

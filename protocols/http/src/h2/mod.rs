@@ -88,7 +88,7 @@ pub(crate) fn received<S: Service>(connection: &mut Connection<'_, S>, input: &[
             return Received::Blocked { consumed: 0, on };
         };
         let out = std::mem::take(&mut connection.thread.h2.out);
-        let session = Session::<S>::new(&connection.protocol.limits, account, out);
+        let session = Session::<S>::new(connection.protocol, account, out);
         connection.session.due = Due::Http2(Box::new(Http2Streams(Box::new(session))));
     }
     let pumped = with(connection, |connection, session| {

@@ -31,7 +31,6 @@ use super::streams::Streams;
 use super::wire::Code;
 use crate::connection::state::{Connection, Http, Stage};
 use crate::h1::write;
-use crate::limits::Limits;
 use crate::service::Service;
 
 /// See the module.
@@ -81,12 +80,13 @@ impl Times {
 }
 
 impl<S: Service> Session<S> {
-    pub(super) fn new(limits: &Limits, account: Account, out: Vec<u8>) -> Self {
+    pub(super) fn new(http: &Http<S>, account: Account, out: Vec<u8>) -> Self {
+        let limits = &http.limits;
         let list_bytes = limits.target_bytes_max
             + limits.headers_bytes_max
             + limits.headers_max * ENTRY_OVERHEAD_BYTES;
         Self {
-            core: Core::new(list_bytes, out),
+            core: Core::new(list_bytes, http.tunnels, out),
             account,
             streams: Streams::new(),
             first: 0,

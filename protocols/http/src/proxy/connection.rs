@@ -36,11 +36,13 @@ use super::policy::group::Outcome;
 use super::policy::idle::IdleKey;
 use super::policy::retry::Progress;
 use super::reply::{Answer, Taken, trailers};
+use super::request::last_chunk;
 use super::seat::Seat;
+use super::switched::{self, ClientGone};
 use super::trip::{RequestBody, Trip};
-use super::upstream::Shared;
+use super::upstream::{Shared, UpstreamLimits};
 use crate::message::Body;
-use crate::respond::encode::{ReplyFraming, named_header};
+use crate::respond::encode::ReplyFraming;
 use crate::streams::channel::{Sender, TrySendError};
 use crate::streams::feed::write_piece;
 use crate::streams::passage::{BodyEnd, Passage};
@@ -87,6 +89,8 @@ enum Reply {
     Awaited,
     /// Its body passes on.
     Passing(Sender, Option<TrailersEnd>),
+    /// It was 101: the rest is the client's, once it is there, if it is not gone.
+    Switched(ClientGone),
     /// The client has all of it.
     Over,
 }
@@ -138,9 +142,10 @@ impl Protocol for UpstreamProtocol {
             Event::ConnectFailed(error) => conversation.error = Some(error),
             Event::Woken => conversation.woken(io),
             Event::OutputLow => conversation.flush(io),
-            Event::InputEnded(_) => conversation.input_ended(io),
             Event::Expired(phase) => conversation.expired(io, phase),
+            Event::Draining | Event::InputEnded(_) if conversation.is_switched() => {}
             Event::Draining if conversation.trip.is_some() => {}
+            Event::InputEnded(_) => conversation.input_ended(io),
             Event::Draining => conversation.retire(io),
             other => other.by_default(context),
         }
@@ -193,13 +198,13 @@ impl Conversation {
                 Sending::Passing(Arc::clone(passage), *framing)
             }
         };
-        self.wait(io, limits_of_first_byte);
+        self.wait(io, |limits| limits.first_byte_timeout);
         self.flush(io);
     }
 
     /// The reply, or more of it, is awaited for this long, or to its end.
-    fn wait(&self, io: &mut Io<'_>, time: fn(&Self) -> Duration) {
-        let end = io.turn().now() + time(self);
+    fn wait(&self, io: &mut Io<'_>, time: fn(&UpstreamLimits) -> Duration) {
+        let end = io.turn().now() + time(&self.upstream.limits);
         let end = self.reply_end.map_or(end, |reply_end| reply_end.min(end));
         io.phase_until(Phase::Timed, end);
     }
@@ -236,7 +241,7 @@ impl Conversation {
                 }
                 self.sending = Sending::Done;
                 if let Reply::Awaited = self.reply {
-                    self.wait(io, limits_of_first_byte);
+                    self.wait(io, |limits| limits.first_byte_timeout);
                 }
             }
             (Flushed::NoMemory, _) => io.stall(Stall::Memory),
@@ -245,14 +250,25 @@ impl Conversation {
         }
     }
 
+    /// Whether the connection is one of a pair, or is to be.
+    fn is_switched(&self) -> bool {
+        matches!(self.reply, Reply::Switched(_))
+    }
+
     fn woken(&mut self, io: &mut Io<'_>) {
+        if let Reply::Switched(client) = &self.reply {
+            // UU3.
+            return if client.is_gone() {
+                io.abort()
+            };
+        }
         let Some(trip) = &self.trip else {
             return self.begin(io);
         };
         let is_gone = match &self.reply {
             Reply::Awaited => trip.is_over(),
             Reply::Passing(sender, _) => sender.is_closed(),
-            Reply::Over => false,
+            Reply::Switched(_) | Reply::Over => false,
         };
         if is_gone {
             // UU3: nothing else tells the server.
@@ -263,6 +279,13 @@ impl Conversation {
     }
 
     fn received(&mut self, io: &mut Io<'_>, input: &[u8]) -> Received {
+        if self.is_switched() {
+            // For the client, which is not there yet.
+            return Received::Blocked {
+                consumed: 0,
+                on: Stall::Outside,
+            };
+        }
         // It may have waited for memory.
         self.flush(io);
         let mut rest = input;
@@ -312,6 +335,14 @@ impl Conversation {
                     passage.go_on();
                 }
                 Ok(Step::On)
+            }
+            Taken::Answer(mut answer) if answer.is_switch() => {
+                let gone = switched::join(io, &self.upstream, &trip, &mut answer.response);
+                self.reply = Reply::Switched(gone.ok_or(ReplyFault::Upgrade)?);
+                self.drop_trip();
+                // Without a client its side is dropped, which wakes this one.
+                trip.answer(answer.response);
+                Ok(Step::Held)
             }
             Taken::Answer(answer) => Ok(self.answer(io, (&trip, *answer), rest)),
         }
@@ -371,7 +402,7 @@ impl Conversation {
         let (codec, before) = (self.codec, *rest);
         match self.codec.body(rest)? {
             Part::More { kept } => {
-                self.wait(io, limits_of_next_byte);
+                self.wait(io, |limits| limits.between_bytes_timeout);
                 Ok(Step::More { kept })
             }
             Part::Data(data) => {
@@ -444,6 +475,9 @@ impl Conversation {
     /// another one. The connection is to be aborted.
     fn give_back(&mut self, failure: Option<(Failure, Progress)>) {
         let reply = std::mem::replace(&mut self.reply, Reply::Over);
+        if let Reply::Switched(_) = reply {
+            return self.upstream.done(self.seat.server, Outcome::Answered);
+        }
         if let Reply::Passing(sender, _) = reply {
             sender.abort();
             if let (Some((failure, _)), Some(trip)) = (&failure, &self.trip) {
@@ -514,7 +548,7 @@ impl Conversation {
         }
         let failure = match self.reply {
             Reply::Awaited => Failure::FirstByte,
-            Reply::Passing(..) | Reply::Over => Failure::Stopped,
+            Reply::Passing(..) | Reply::Switched(_) | Reply::Over => Failure::Stopped,
         };
         self.give_back(Some((failure, Progress::Late)));
         io.abort();
@@ -559,22 +593,4 @@ enum Step {
     Held,
     /// What is left of the input is dropped.
     Over,
-}
-
-fn limits_of_first_byte(conversation: &Conversation) -> Duration {
-    conversation.upstream.limits.first_byte_timeout
-}
-
-fn limits_of_next_byte(conversation: &Conversation) -> Duration {
-    conversation.upstream.limits.between_bytes_timeout
-}
-
-/// The end of a body in chunks, with its trailers.
-fn last_chunk(trailers: &http::HeaderMap) -> Vec<u8> {
-    let mut text = b"0\r\n".to_vec();
-    for (name, value) in trailers {
-        named_header(&mut text, name, value);
-    }
-    text.extend_from_slice(b"\r\n");
-    text
 }

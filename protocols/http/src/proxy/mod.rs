@@ -29,6 +29,7 @@ mod reply;
 pub(crate) mod request;
 mod seat;
 pub(crate) mod service;
+mod switched;
 mod trip;
 pub(crate) mod upstream;
 

@@ -29,6 +29,13 @@ pub(crate) struct Answer {
     pub(crate) has_length: bool,
 }
 
+impl Answer {
+    /// Whether the connection is another protocol's after it.
+    pub(crate) fn is_switch(&self) -> bool {
+        self.response.status() == StatusCode::SWITCHING_PROTOCOLS
+    }
+}
+
 /// What is taken of a head.
 pub(crate) enum Taken {
     /// Another head follows.
@@ -70,6 +77,14 @@ fn answer(head: &ReplyHead<'_>, terms: &ReplyTerms) -> Answer {
     }
     for (name, value) in &terms.set {
         headers.insert(name, value.clone());
+    }
+    if head.status == 101 {
+        let chosen = fields().filter(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+        for (_, value) in chosen {
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                headers.append(header::UPGRADE, value);
+            }
+        }
     }
     if let Some(length) = head.stated_length {
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));

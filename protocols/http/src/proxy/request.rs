@@ -7,7 +7,8 @@
 //! | field                                     | becomes                                          |
 //! |-------------------------------------------|--------------------------------------------------|
 //! | `Connection`, and what it names           | nothing: they are of the client's connection     |
-//! | `Keep-Alive`, `Proxy-*`, `TE`, `Upgrade`  | nothing, but for `TE: trailers` where that holds |
+//! | `Keep-Alive`, `Proxy-*`, `TE`             | nothing, but for `TE: trailers` where that holds |
+//! | `Upgrade`                                 | what of it passes (`switched`), or nothing       |
 //! | `Content-Length`, `Transfer-Encoding`     | what the body is sent with                       |
 //! | `Host`                                    | what is chosen ([`HostField`])                   |
 //! | `Forwarded`, `X-Forwarded-*`, `X-Real-IP` | what is known here ([`ForwardedFields`])         |
@@ -82,6 +83,8 @@ pub(crate) struct Asks<'a> {
     pub(crate) framing: Framing,
     pub(crate) takes_trailers: bool,
     pub(crate) expects_continue: bool,
+    /// The protocols that are offered to go on in; then there is no body.
+    pub(crate) upgrade: Option<&'a [u8]>,
 }
 
 /// A head, but for the line of its host, which depends on the server.
@@ -261,7 +264,10 @@ fn list(text: &mut Vec<u8>, name: &[u8], came: &[&[u8]], last: &[u8]) {
 }
 
 fn write_end(text: &mut Vec<u8>, asks: &Asks<'_>) {
-    if asks.takes_trailers {
+    if let Some(protocols) = asks.upgrade {
+        header(text, b"Upgrade", protocols);
+        text.put(b"Connection: upgrade\r\n");
+    } else if asks.takes_trailers {
         text.put(b"TE: trailers\r\nConnection: TE\r\n");
     }
     if asks.expects_continue {
@@ -282,6 +288,16 @@ fn write_end(text: &mut Vec<u8>, asks: &Asks<'_>) {
     text.put(b"\r\n");
 }
 
+/// The end of a body in chunks, with its trailers.
+pub(crate) fn last_chunk(trailers: &http::HeaderMap) -> Vec<u8> {
+    let mut text = b"0\r\n".to_vec();
+    for (name, value) in trailers {
+        named_header(&mut text, name, value);
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,6 +312,7 @@ mod tests {
         framing: Framing::Empty,
         takes_trailers: false,
         expects_continue: false,
+        upgrade: None,
     };
 
     fn written(asks: &Asks<'_>, fields: &[(&str, &str)], terms: &RequestTerms) -> String {

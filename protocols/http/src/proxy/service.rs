@@ -11,6 +11,7 @@ use super::policy::choice::mix;
 use super::policy::retry::is_idempotent;
 use super::reply::ReplyTerms;
 use super::request::{self, Asks, ForwardedFields, HostField, RequestTerms};
+use super::switched::offered;
 use super::trip::{OutgoingRequest, RequestBody, Travel, Trip};
 use super::upstream::Upstream;
 use crate::extract::peer::{Peer, Tls};
@@ -24,6 +25,7 @@ use crate::router::mount::Mount;
 use crate::service::{BodyPlan, Place, Plan, Service};
 use crate::streams::deferred::Deferred;
 use crate::streams::passage::{Incoming, Passage};
+use crate::takeover::upgrade::has_body;
 
 /// Answers requests with what the servers of an [`Upstream`] say to them: a reverse proxy.
 ///
@@ -45,10 +47,14 @@ use crate::streams::passage::{Incoming, Passage};
 /// |                | ours. Interim replies do not pass, but for `100 Continue`               |
 /// | its body       | as it arrives, at once; trailers where the upstream has announced them  |
 ///
-/// Requests that ask for an upgrade, WebSockets among them, are answered with 501. What an upstream
-/// does not answer is 502, in time 504, for want of room 503; one line in the log names the
+/// A request that offers another protocol, WebSocket for one, is passed on with that; if the server
+/// goes on in it, it has the client's connection from then on ([`UpstreamLimits::upgraded_timeout`]).
+/// Over HTTP/2 (extended CONNECT, RFC 8441) that is answered with 501. What an upstream does not
+/// answer is 502, in time 504, for want of room 503; one line in the log names the
 /// upstream, the server and the step. A request that a server has closed its connection to without
 /// a word is sent again where it may be: see the chapter on proxying of the book.
+///
+/// [`UpstreamLimits::upgraded_timeout`]: crate::UpstreamLimits::upgraded_timeout
 ///
 /// ```
 /// use flatpath_http::{Http, Proxy, Router, Upstream};
@@ -157,8 +163,9 @@ impl Proxy {
             body,
             asked: Asked {
                 is_head: asks.method == "HEAD",
-                upgrade: false,
+                upgrade: asks.upgrade.is_some(),
             },
+            upgrade: asks.upgrade.map(<[u8]>::to_vec),
             is_idempotent: is_idempotent(asks.method),
             // Without its query, which may hold secrets.
             line: format!("{} {}{path}", asks.method, asks.prefix),
@@ -171,6 +178,10 @@ impl Proxy {
 
     fn of_head(&self, head: &Head<'_>) -> Response {
         let framing = head.framing();
+        let upgrade = match head.asks_upgrade && head.keep_alive() && framing == Framing::Empty {
+            true => offered(values_of(head, "upgrade")),
+            false => None,
+        };
         let asks = Asks {
             method: head.method(),
             prefix: if self.keeps_prefix { head.mount } else { "" },
@@ -181,6 +192,7 @@ impl Proxy {
             framing,
             takes_trailers: RequestMeta::of(head).takes_trailers,
             expects_continue: head.expect_continue(),
+            upgrade: upgrade.as_deref(),
         };
         let (body, incoming) = match framing {
             Framing::Empty => (RequestBody::Whole(Bytes::new()), None),
@@ -207,6 +219,15 @@ impl Proxy {
         let host = request.headers().get(http::header::HOST);
         let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
         let mount = request.extensions().get::<Mount>();
+        let is_asked = lists(request, http::header::CONNECTION, b"upgrade")
+            && !lists(request, http::header::CONNECTION, b"close")
+            && request.version() == Version::HTTP_11
+            && !has_body(request.headers());
+        let values = request.headers().get_all(http::header::UPGRADE).into_iter();
+        let upgrade = match is_asked {
+            true => offered(values.map(HeaderValue::as_bytes)),
+            false => None,
+        };
         let asks = Asks {
             method: request.method().as_str(),
             prefix: match mount {
@@ -230,6 +251,7 @@ impl Proxy {
             takes_trailers: request.version() == Version::HTTP_2
                 || lists(request, http::header::TE, b"trailers"),
             expects_continue: false,
+            upgrade: upgrade.as_deref(),
         };
         let fields = || {
             let headers = request.headers().iter();
@@ -244,6 +266,13 @@ fn lists(request: &Request, name: HeaderName, element: &[u8]) -> bool {
     let values = request.headers().get_all(name).into_iter();
     let mut all = values.flat_map(|value| elements(value.as_bytes()));
     all.any(|it| it.eq_ignore_ascii_case(element))
+}
+
+/// The values of a field.
+fn values_of<'a>(head: &'a Head<'_>, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let fields = head.headers.iter();
+    let of_name = fields.filter(move |field| field.name.eq_ignore_ascii_case(name));
+    of_name.map(|field| field.value)
 }
 
 /// Path and query, of whichever form the target is.
@@ -264,8 +293,8 @@ fn address_bits(address: std::net::IpAddr) -> u64 {
     }
 }
 
-fn no_upgrade() -> Response {
-    let words = "This server passes no upgrades on to the server that it asks.";
+fn no_tunnel() -> Response {
+    let words = "This server passes no other protocol on over HTTP/2: ask over HTTP/1.1.";
     refused(StatusCode::NOT_IMPLEMENTED, &words)
 }
 
@@ -290,8 +319,8 @@ impl Service for Proxy {
         head: &Head<'_>,
         reply: &mut Reply<'_>,
     ) -> Disposition<'_> {
-        if head.asks_upgrade {
-            return reply.response(no_upgrade());
+        if head.asks_upgrade && head.version() == Version::HTTP_2 {
+            return reply.response(no_tunnel());
         }
         // A stream of HTTP/2 has its body gathered.
         if head.framing() != Framing::Empty && head.version() == Version::HTTP_2 {
@@ -301,8 +330,9 @@ impl Service for Proxy {
     }
 
     fn pooled(&self, request: &mut Request, _: &mut WorkerScope<'_>) -> Response {
-        match lists(request, http::header::CONNECTION, b"upgrade") {
-            true => no_upgrade(),
+        let asks_upgrade = lists(request, http::header::CONNECTION, b"upgrade");
+        match asks_upgrade && request.version() == Version::HTTP_2 {
+            true => no_tunnel(),
             false => self.of_request(request),
         }
     }

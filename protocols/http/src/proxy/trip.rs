@@ -52,6 +52,8 @@ pub(crate) struct OutgoingRequest {
     pub(crate) head: RequestHead,
     pub(crate) body: RequestBody,
     pub(crate) asked: Asked,
+    /// What was offered to go on in.
+    pub(crate) upgrade: Option<Vec<u8>>,
     pub(crate) is_idempotent: bool,
     /// Method and path, for the log.
     pub(crate) line: String,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use flatpath::lock::Lock;
 #[cfg(feature = "tls")]
 use flatpath::tls::rustls::{ClientConfig, pki_types::ServerName};
-use flatpath::{Connect, Connector, Remote};
+use flatpath::{Connect, Connector, ListenerLimits, Remote, Successor};
 
 use super::connection::{UpstreamProtocol, UpstreamSession};
 use super::policy::choice::Balance;
@@ -29,6 +29,7 @@ use super::policy::group::{Group, Outcome, ServerTerms};
 use super::policy::health::{AfterFailure, HealthTerms};
 use super::policy::idle::{Idle, IdleKey};
 use super::seat::Seat;
+use super::switched::SwitchedClient;
 use super::trip::Trip;
 
 /// Servers that an upstream has at most, so that a choice among them is short.
@@ -47,6 +48,9 @@ pub struct UpstreamLimits {
     /// How long a reply may take in all from when the request is sent; none is usual, as downloads
     /// last.
     pub reply_timeout: Option<Duration>,
+    /// How long a client and a server that have gone on in another protocol, such as WebSocket,
+    /// may say nothing to each other.
+    pub upgraded_timeout: Duration,
     /// Requests that wait for a server with room, at most, and for how long.
     pub queue_max: usize,
     /// See [`queue_max`](Self::queue_max).
@@ -73,6 +77,7 @@ impl Default for UpstreamLimits {
             first_byte_timeout: Duration::from_secs(60),
             between_bytes_timeout: Duration::from_secs(60),
             reply_timeout: None,
+            upgraded_timeout: Duration::from_secs(3600),
             queue_max: 1024,
             queue_timeout: Duration::from_secs(10),
             idle_max: 64,
@@ -362,8 +367,13 @@ impl Upstream {
                 now: Duration::ZERO,
             }),
             servers,
+            switched_timeouts: Arc::new(ListenerLimits {
+                spliced_timeout: Some(limits.upgraded_timeout),
+                ..ListenerLimits::default()
+            }),
             limits,
             connector: Connector::new(UpstreamProtocol),
+            switched: Successor::new(SwitchedClient),
         })))
     }
 
@@ -397,6 +407,9 @@ pub(crate) struct Shared {
     pub(crate) servers: Vec<UpstreamServer>,
     pub(crate) limits: UpstreamLimits,
     pub(crate) connector: Connector<UpstreamProtocol>,
+    /// Clients that have gone on in another protocol, and their deadlines.
+    pub(crate) switched: Successor<SwitchedClient>,
+    pub(crate) switched_timeouts: Arc<ListenerLimits>,
     pub(crate) pools: Lock<Pools>,
 }
 

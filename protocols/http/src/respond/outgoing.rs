@@ -162,8 +162,14 @@ impl Outgoing {
     }
 
     /// Whether the connection is another protocol's after it.
+    #[cfg(feature = "http2")]
     pub(crate) fn is_upgrade(&self) -> bool {
         matches!(self.then(), Some(Then::Upgrade(_)))
+    }
+
+    /// Whether the connection may be another protocol's after it, now or once it is made.
+    pub(crate) fn may_switch(&self) -> bool {
+        self.then().is_some()
     }
 
     pub(crate) fn take_upgrade(&mut self) -> Option<Upgrade> {

@@ -29,6 +29,15 @@ pub(crate) enum Next {
 }
 
 impl Upgrade {
+    /// Hands a connection of HTTP/1.1 over.
+    pub(crate) fn to(successor: HandOver) -> Self {
+        Self::new(Next::Connection(successor))
+    }
+
+    fn new(next: Next) -> Self {
+        Self(Arc::new(Lock::new(Some(next))))
+    }
+
     pub(crate) fn take(&self) -> Option<Next> {
         let mut wish = self.0.lock();
         wish.take()
@@ -133,13 +142,12 @@ fn accept(
         return Err(Box::new(refused(StatusCode::BAD_REQUEST, &reason)));
     }
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let upgrade = Upgrade(Arc::new(Lock::new(Some(next()))));
-    response.extensions_mut().insert(upgrade);
+    response.extensions_mut().insert(Upgrade::new(next()));
     Ok(response)
 }
 
 /// Whether the framing headers announce one, be it empty in the end.
-fn has_body(headers: &HeaderMap) -> bool {
+pub(crate) fn has_body(headers: &HeaderMap) -> bool {
     let is_zero = |length: &HeaderValue| length.as_bytes().iter().all(|digit| *digit == b'0');
     headers.contains_key(header::TRANSFER_ENCODING)
         || !headers.get_all(header::CONTENT_LENGTH).iter().all(is_zero)

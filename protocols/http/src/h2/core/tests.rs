@@ -14,7 +14,7 @@ fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> (Frame, Vec<u8>)
 
 /// After the preface and the client's SETTINGS.
 fn greeted() -> Core {
-    let mut core = Core::new(1000, Vec::new());
+    let mut core = Core::new(1000, true, Vec::new());
     assert_eq!(core.input.next(PREFACE), Ok(Next::Done(PREFACE.len())));
     let (settings, payload) = frame(Kind::Settings, 0, 0, &[]);
     let told = core.settings(&settings, &payload, std::iter::empty());
@@ -76,7 +76,7 @@ fn an_error_is_said_with_the_last_stream_once_there_is_a_client() {
     core.end(Code::Protocol);
     assert_eq!(said(&mut core), [(Kind::GoAway, 0, Some(7))]);
     assert_eq!(core.input.next(b"more"), Ok(Next::More));
-    let mut core = Core::new(1000, Vec::new());
+    let mut core = Core::new(1000, true, Vec::new());
     core.out.clear();
     assert_eq!(core.input.next(b"PRI * HTTP/3"), Err(Code::Protocol));
     core.end(Code::Protocol);
@@ -251,4 +251,14 @@ fn a_client_that_opens_windows_as_it_reads_is_borne_with() {
     }
     let first = i64::from(WINDOW_FIRST);
     assert_eq!((core.send_window, flow.send_room() as i64), (first, first));
+}
+
+#[test]
+fn tunnels_are_announced_where_they_are_taken() {
+    for takes_tunnels in [false, true] {
+        let core = Core::new(1000, takes_tunnels, Vec::new());
+        let told = [0, 8, 0, 0, 0, u8::from(takes_tunnels)];
+        let payload = &core.out[9..9 + 6 * SETTING_BYTES];
+        assert!(payload.chunks(SETTING_BYTES).any(|setting| setting == told));
+    }
 }

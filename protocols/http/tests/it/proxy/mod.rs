@@ -4,6 +4,7 @@ mod faults;
 mod policy;
 mod rig;
 mod serve;
+mod upgrades;
 
 use flatpath_http::http::{HeaderName, HeaderValue};
 use flatpath_http::{ForwardedFields, HostField};
@@ -213,15 +214,6 @@ fn sim_interim_replies_stay_here() {
     peer.write(b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n");
     peer.write(ok("done").as_bytes());
     assert_eq!(rig.status(&client), 200);
-}
-
-#[test]
-fn sim_an_upgrade_is_answered_here() {
-    let mut rig = Rig::new(Conditions::calm(1));
-    let client = rig.connect();
-    client.write(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-    assert_eq!(rig.status(&client), 501);
-    rig.opens_none();
 }
 
 #[test]
