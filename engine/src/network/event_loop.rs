@@ -2,10 +2,11 @@
 //!
 //! A turn waits for the kernel and handles its completions; most turns have nothing else to do.
 //! Whether any chore is due is one question, so a turn with a request in it is the path of that
-//! request. The steps stand as a list, each with the reason for its place. Two mutations of the
-//! drill (`turn_…`) turn a pair around and have a test fail.
+//! request. The steps are a list, each with the reason for its place, or the groups of those that
+//! may run in any order. Two mutations of the drill (`turn_…`) turn a pair around and have a test
+//! fail.
 //!
-//! An event goes one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
+//! Calls go one way: this file, the files with the steps, `conclude.rs`, `splice.rs` for a
 //! pair, `reconcile.rs`, and those that receive, send and charge. None of them calls back up.
 
 use std::io;
@@ -24,13 +25,10 @@ use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
 use super::thread::Network;
-use super::timers::Chore;
+use super::timers::{Chore, Left};
 use super::user_data::{
     GENERATION_MASK, KIND_ACCEPT, KIND_DATAGRAMS, KIND_SEND, KIND_WATCH, kind_of, parts,
 };
-
-/// How long those wait that wait for room, if nothing happens: another thread may make it.
-const WAITING_NS: u64 = 10_000_000;
 
 /// What the thread does after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +55,23 @@ impl<D: Driver> Network<D> {
         let is_quiet = self.is_quiet();
         if !is_quiet {
             self.begin_chores(); // What is due from now on was said by a step of this turn.
+            // In any order: what workers and other threads have left.
             self.collect_jobs(); // A job that is back ends a stall before that expires.
             self.take_returns(); // Pages that came back likewise.
-            self.take_reads(); // So has a file whose window was read.
+            self.take_reads();
             self.take_news(); // New limits are there before deadlines are looked at.
             self.retry_sources(); // Of those that were taken just now none was refused.
-            self.relimit_connections(); // A shorter deadline is armed before deadlines fire.
+            // In any order: new limits, deadlines by these, and the state of the server.
+            self.relimit_connections();
             self.fire_deadlines(); // Whatever was to move a connection has done so.
-            self.follow_state(); // Ends what is still open when time is up.
-            self.notify_drain(); // A drain that has just begun.
+            self.follow_state();
+            // In any order: connections that a drain concerns, that have more to do, that wait for
+            // room, and that give back memory, jobs or files.
+            self.notify_drain();
             self.reconcile_again(); // What the events before have not finished.
-            self.retry_waiting(); // All before may have made room for those that wait.
-            self.free_memory(); // Only what has found no room now is a reason to end others.
-            self.end_overdrawn(); // The same for jobs and files.
+            self.retry_waiting();
+            self.free_memory();
+            self.end_overdrawn();
             self.run_long_input(); // Long input, after all short requests of the turn.
             self.run_notified(); // Input wakes others: these are called in the same turn.
             self.introduce_read(); // Long input may have held the PROXY header.
@@ -82,13 +84,14 @@ impl<D: Driver> Network<D> {
         }
         self.end_turn_of_listeners(); // No protocol is called after this, but for evictions.
         if !is_quiet {
-            self.end_episodes(); // A shortage of descriptors that is over lets connections in.
-            self.reconcile_accepts(); // Only now is it known how many connections are open.
-            self.receive_datagrams(); // Connections have given their pages back.
-            self.trim(); // What is idle now was not needed in this turn.
-            self.evict_ciphers(); // The same for ciphers.
-            self.log_long_waits(); // What waits now has waited through all of the turn.
-            self.end_chores(); // All are done: when is the next?
+            // In any order: what is asked once for all of the turn.
+            self.end_episodes();
+            self.reconcile_accepts();
+            self.receive_datagrams();
+            self.trim();
+            self.evict_ciphers();
+            self.log_long_waits();
+            self.end_chores(); // What evictions have left for the next turn counts.
         }
         self.check_memory(); // What connections hold at the end of a turn counts.
         self.hand_over_jobs(); // One wake-up for all jobs of the turn.
@@ -317,26 +320,20 @@ impl<D: Driver> Network<D> {
     /// Says when those chores are due of which any step may have changed what decides. The others
     /// have said so themselves.
     fn end_chores(&mut self) {
-        let now_ns = self.thread.now_ns();
         let (waits, common) = (&self.thread.waits, &self.thread.common);
-        let has_left = self.pending.any()
-            || self.acceptors.arrivals() > 0
-            || self.thread.drain.has_open()
-            || common.admission.is_relimiting()
-            || common.has_wishes()
-            || waits.are_due();
-        let is_waited_for = waits.any() || common.dispatcher.waiting_for_memory() > 0;
-        let times = [
-            (Chore::All, has_left.then_some(now_ns)),
-            (Chore::Room, is_waited_for.then_some(now_ns + WAITING_NS)),
-            (Chore::Overdrawn, self.next_round_ns()),
-            (Chore::Episodes, self.episode_end_ns()),
-        ];
-        let timers = &mut self.thread.timers;
-        for (chore, ns) in times {
-            timers.set(chore, ns);
-        }
-        timers.end_chores();
+        let left = Left {
+            is_due: self.pending.any()
+                || self.acceptors.arrivals() > 0
+                || self.thread.drain.has_open()
+                || common.admission.is_relimiting()
+                || common.has_wishes()
+                || waits.are_due(),
+            waits_for_room: waits.any() || common.dispatcher.waiting_for_memory() > 0,
+            next_round_ns: self.next_round_ns(),
+            episode_end_ns: self.episode_end_ns(),
+        };
+        let now_ns = self.thread.now_ns();
+        self.thread.timers.end_chores(now_ns, &left);
     }
 
     /// The end of a turn of a server that drains.

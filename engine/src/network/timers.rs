@@ -8,8 +8,8 @@
 //! | [`Chore::Trim`]            | a turn in which memory was used, and the step                   |
 //! | [`Chore::Ciphers`], `Wide` | an event that finds no room; at once                            |
 //! | [`Chore::AccessLog`]       | the end of a turn whose lines found no room                     |
-//! | `Room`, `Overdrawn`,       | the last step: any step before it may have changed what decides |
-//! | `Episodes`, `All`          |                                                                 |
+//! | `Room`, `Overdrawn`,       | the last step ([`Left`]), as any step before it may have        |
+//! | `Episodes`, `All`          | changed what decides                                            |
 //! | any other                  | the step that does it, and the event that begins it             |
 //!
 //! Each chore has a name and one time. The deadlines of connections are in a wheel, of which the
@@ -67,6 +67,21 @@ pub(super) enum Chore {
 }
 
 const CHORES: usize = Chore::AccessLog as usize + 1;
+
+/// How long connections wait for room if nothing happens: another thread may make it.
+const WAITING_NS: u64 = 10_000_000;
+
+/// What the turn leaves that any of its steps may have changed.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Work for the next turn, which follows at once.
+    pub(super) is_due: bool,
+    /// Connections or jobs that wait for room.
+    pub(super) waits_for_room: bool,
+    /// When addresses next give up what they hold beyond their share.
+    pub(super) next_round_ns: Option<u64>,
+    pub(super) episode_end_ns: Option<u64>,
+}
 
 /// See the module. Times are in nanoseconds of the driver's clock.
 pub(super) struct Timers {
@@ -131,8 +146,21 @@ impl Timers {
         passed.for_each(|ns| *ns = u64::MAX);
     }
 
-    /// The chores of a turn are done, and each has said when it is due next (TI1).
-    pub(super) fn end_chores(&mut self) {
+    /// The chores of a turn are done (TI1). Those of [`Left`] are due as it says, and the others as
+    /// their own steps have.
+    pub(super) fn end_chores(&mut self, now_ns: u64, left: &Left) {
+        let times = [
+            (Chore::All, left.is_due.then_some(now_ns)),
+            (
+                Chore::Room,
+                left.waits_for_room.then_some(now_ns + WAITING_NS),
+            ),
+            (Chore::Overdrawn, left.next_round_ns),
+            (Chore::Episodes, left.episode_end_ns),
+        ];
+        for (chore, ns) in times {
+            self.set(chore, ns);
+        }
         self.earliest_ns = self.times.iter().copied().fold(u64::MAX, u64::min);
     }
 
@@ -180,8 +208,83 @@ mod tests {
         let mut timers = Timers::new();
         assert!(timers.is_due(0), "at first all is");
         timers.begin_chores(0);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         timers
+    }
+
+    const ALL: [Chore; CHORES] = [
+        Chore::All,
+        Chore::Deadlines,
+        Chore::ShortSends,
+        Chore::Room,
+        Chore::Accepts,
+        Chore::Datagrams,
+        Chore::Watches,
+        Chore::State,
+        Chore::LateNotices,
+        Chore::Episodes,
+        Chore::Overdrawn,
+        Chore::LongWaits,
+        Chore::Trim,
+        Chore::Ciphers,
+        Chore::Wide,
+        Chore::AccessLog,
+    ];
+
+    /// Those that the last step has due.
+    fn left_until(chore: Chore, ns: u64) -> Option<Left> {
+        let left = Left::default();
+        Some(match chore {
+            Chore::All => Left {
+                is_due: true,
+                ..left
+            },
+            Chore::Room => Left {
+                waits_for_room: true,
+                ..left
+            },
+            Chore::Overdrawn => Left {
+                next_round_ns: Some(ns),
+                ..left
+            },
+            Chore::Episodes => Left {
+                episode_end_ns: Some(ns),
+                ..left
+            },
+            _ => return None,
+        })
+    }
+
+    #[test]
+    fn each_chore_alone_and_before_all_others_decides_how_long_a_wait_lasts() {
+        const SOON: u64 = 70;
+        const LATER: u64 = 1_000_000_000;
+        for (number, chore) in ALL.into_iter().enumerate() {
+            assert_eq!(chore as usize, number, "{chore:?}");
+            for has_others in [false, true] {
+                let mut timers = timers();
+                let (now_ns, due_ns) = match chore {
+                    Chore::All => (SOON, SOON),
+                    Chore::Room => (SOON, SOON + WAITING_NS),
+                    _ => (0, SOON),
+                };
+                let left = left_until(chore, due_ns);
+                for other in ALL.into_iter().filter(|_| has_others) {
+                    timers.set(other, Some(LATER));
+                }
+                if left.is_none() {
+                    timers.set(chore, Some(due_ns));
+                    assert_eq!(timers.timeout_ns(|| 0), Some(due_ns), "{chore:?}, set");
+                }
+                timers.end_chores(now_ns, &left.unwrap_or_default());
+                assert_eq!(timers.timeout_ns(|| 0), Some(due_ns), "{chore:?}");
+                assert!(timers.is_due(due_ns) && !timers.is_due(due_ns - 1));
+                timers.begin_chores(due_ns);
+                timers.end_chores(due_ns, &Left::default());
+                let rest_ns = has_others.then_some(LATER - due_ns);
+                assert_eq!(timers.timeout_ns(|| due_ns), rest_ns, "{chore:?}, done");
+            }
+        }
     }
 
     #[test]
@@ -199,7 +302,7 @@ mod tests {
             (
                 &|timers| {
                     timers.set(Chore::Trim, Some(9));
-                    timers.set(Chore::Room, Some(8));
+                    timers.set(Chore::Watches, Some(8));
                     timers.arm(3, deadline_ns);
                 },
                 Some(8),
@@ -212,7 +315,7 @@ mod tests {
                 assert_eq!(timers.timeout_ns(|| 0), expected);
                 let due_ns = expected.unwrap_or(u64::MAX);
                 assert!(timers.is_due(due_ns) && (due_ns == 0 || !timers.is_due(due_ns - 1)));
-                timers.end_chores();
+                timers.end_chores(0, &Left::default());
             }
         }
     }
@@ -223,21 +326,21 @@ mod tests {
         timers.set(Chore::Trim, Some(5));
         timers.set(Chore::Trim, Some(50));
         timers.set(Chore::Watches, Some(20));
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert_eq!(timers.timeout_ns(|| 0), Some(20));
         timers.begin_chores(19);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert!(timers.is_due(20) && !timers.is_due(19));
         timers.begin_chores(20);
-        timers.set(Chore::Room, Some(60));
-        timers.end_chores();
+        timers.set(Chore::Accepts, Some(60));
+        timers.end_chores(0, &Left::default());
         assert_eq!(
             timers.timeout_ns(|| 20),
             Some(30),
             "the step has not asked again"
         );
         timers.begin_chores(60);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert_eq!(timers.timeout_ns(|| 60), None);
     }
 
@@ -247,20 +350,20 @@ mod tests {
         timers.arm(3, 5 * TICK_NS);
         timers.arm(4, 7 * TICK_NS);
         timers.begin_chores(TICK_NS);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert_eq!(timers.timeout_ns(|| 0), Some(5 * TICK_NS));
         timers.cancel(3);
         timers.begin_chores(5 * TICK_NS);
         let expired = timers.take_expired(5 * TICK_NS);
         assert!(expired.iter().all(|index| !timers.confirm(*index)));
         timers.recycle(expired, 5 * TICK_NS);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert_eq!(timers.timeout_ns(|| 5 * TICK_NS), Some(2 * TICK_NS));
         let expired = timers.take_expired(7 * TICK_NS);
         assert_eq!(expired, [4]);
         assert!(timers.confirm(4));
         timers.recycle(expired, 7 * TICK_NS);
-        timers.end_chores();
+        timers.end_chores(0, &Left::default());
         assert_eq!(timers.timeout_ns(|| 0), None);
     }
 }

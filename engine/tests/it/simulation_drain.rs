@@ -1,5 +1,5 @@
-//! The beginning of a drain: who connects meanwhile is served, by this process or by another one
-//! that has the listening socket too.
+//! The beginning of a drain: a client that connects meanwhile is served, by this process or by
+//! another one that has the listening socket too.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ fn accepted(server: &SimulatedServer) -> u64 {
     server.statistics().connections_accepted
 }
 
-/// How many clients have been answered; the others are in the backlog, for whoever else has the
-/// socket.
+/// How many clients have been answered; the others are in the backlog, for another process that has
+/// the socket.
 fn answered(clients: &[Client]) -> u64 {
     let answers = clients
         .iter()
@@ -44,7 +44,7 @@ fn answered(clients: &[Client]) -> u64 {
 }
 
 /// What a cancelled accept still brings was accepted for good: no other process can serve it. The
-/// protocol here closes a connection as soon as it is told of the drain.
+/// protocol here closes a connection as soon as it is notified of the drain.
 #[test]
 fn a_cancel_that_brings_connections_loses_none() {
     let mut late = 0;
@@ -87,7 +87,7 @@ fn a_cancel_that_brings_connections_loses_none() {
     assert!(late > 0, "some came after the drain had begun");
 }
 
-/// The kernel may have told only the accept that was cancelled of those who wait when it ends.
+/// The kernel may have reported those that wait when it ends only to the accept that was cancelled.
 #[test]
 fn sim_who_waits_when_the_accept_of_a_drain_ends_is_served() {
     for waiting in [1, 2, CLIENTS_MAX] {
@@ -214,6 +214,72 @@ fn a_drain_that_is_delayed_still_accepts() {
     server.advance(DELAY);
     turn_until(&mut server, "it ends", SimulatedServer::has_ended);
     assert_eq!(server.handle().state(), ServerState::Draining);
+}
+
+/// Deadlines of connections that no test reaches.
+fn long_limits() -> Limits {
+    let long = Duration::from_secs(100_000);
+    Limits {
+        head_timeout: long,
+        idle_timeout: long,
+        write_timeout: long,
+        drain_idle_timeout: long,
+        drain_timeout: long,
+        ..Limits::default()
+    }
+}
+
+/// How long it takes until something is so, of a server that waits for as long as it may.
+fn time_until(
+    server: &mut SimulatedServer,
+    what: &str,
+    is_so: impl FnMut(&SimulatedServer) -> bool,
+) -> Duration {
+    server.world().set_step_max(Duration::from_secs(1_000));
+    let before = server.world().now();
+    turn_until(server, what, is_so);
+    server.world().now() - before
+}
+
+#[test]
+fn sim_a_delay_is_over_in_time_although_nothing_else_happens() {
+    const DELAY: Duration = Duration::from_secs(5);
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = Limits {
+        drain_delay: DELAY,
+        ..long_limits()
+    };
+    let mut server = SimulatedServer::new(conditions, Waits);
+    let client = server.connect();
+    client.write(b"hello");
+    turn_until(&mut server, "it is in", |server| accepted(server) == 1);
+    (0..20).for_each(|_| server.turn());
+    server.drain();
+    let waited = time_until(&mut server, "it drains", |server| {
+        server.handle().state() == ServerState::Draining
+    });
+    assert!((DELAY..DELAY + DELAY / 5).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn sim_a_drain_is_forced_in_time_although_nothing_else_happens() {
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = Limits {
+        drain_timeout: TIMEOUT,
+        ..long_limits()
+    };
+    let mut server = SimulatedServer::new(conditions, Waits);
+    let client = server.connect();
+    client.write(b"hello");
+    turn_until(&mut server, "it is in", |server| accepted(server) == 1);
+    (0..20).for_each(|_| server.turn());
+    server.drain();
+    let waited = time_until(&mut server, "it ends", SimulatedServer::has_ended);
+    let expected = TIMEOUT..TIMEOUT + TIMEOUT / 5;
+    assert!(expected.contains(&waited), "{waited:?}");
+    server.advance(Duration::from_secs(1));
+    assert_eq!(client.state(), ClientState::Reset);
 }
 
 #[test]

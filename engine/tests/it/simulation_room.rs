@@ -276,6 +276,34 @@ fn sim_an_accept_without_a_descriptor_is_tried_again_although_nothing_else_happe
     assert!(waited < SECOND / 2, "it took {waited:?}");
 }
 
+/// While descriptors are short, the limit is lower than what is open.
+#[test]
+fn sim_a_newcomer_is_let_in_after_a_shortage_of_descriptors_although_nothing_else_happens() {
+    const OPEN: usize = 8;
+    let mut server = server(Limits {
+        connections_max: 100,
+        write_timeout: 100_000 * SECOND,
+        ..Limits::default()
+    });
+    let _busy = busy(&mut server, OPEN);
+    server.world().set_sockets_max(OPEN);
+    let refused = server.connect();
+    turns(&mut server, 10);
+    server.world().set_sockets_max(100);
+    assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
+    refused.abort();
+    turns(&mut server, 10);
+    // Only a turn at the end of the shortage can be the next, or one that is far too late.
+    server.world().set_step_max(1_000 * SECOND);
+    let before = server.world().now();
+    turns(&mut server, 20);
+    assert!(server.world().now() - before > 20 * SECOND);
+    server.world().set_step_max(SECOND / 1_000);
+    let newcomer = server.connect();
+    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
+    end(server);
+}
+
 #[test]
 fn sim_an_accept_without_a_descriptor_is_tried_again_when_connections_end() {
     let mut server = full(100);
@@ -448,7 +476,7 @@ fn sim_requests_that_last_end_for_others_in_time_although_nothing_else_happens()
         in_flight_max: 64,
         ..Limits::default()
     });
-    // Those that come after the first for whom others end do so before the next round.
+    // Those that come after the first one that ends others do so before the next round.
     server.world().set_step_max(SECOND / 1_000_000);
     let mut begin = |host: usize| {
         let client = server.connect_from(peer(&format!("192.0.2.{host}")));
@@ -493,7 +521,7 @@ fn sim_a_newcomer_gets_a_place_where_a_hundred_addresses_have_all() {
     for host in 0..64 {
         assert!(!begin(&mut server, host).0, "they have what they get");
     }
-    // What ends soon costs nobody anything, however often it comes.
+    // What ends soon costs the others nothing, however often it comes.
     for _ in 0..100 {
         let (is_begun, client) = begin(&mut server, 100);
         assert!(is_begun);

@@ -24,7 +24,12 @@ const CROWD: usize = 300;
 struct Mailbox {
     lines: Mutex<VecDeque<u8>>,
     calls: AtomicUsize,
+    /// How often another connection has woken it by what it received.
+    wishes: AtomicUsize,
 }
+
+/// Input that begins so wakes the connection that was met first.
+const WAKES_FIRST: [u8; 2] = *b"**";
 
 /// Every connection has a mailbox, and says `+` when it is met and the byte that it received.
 #[derive(Clone, Default)]
@@ -41,6 +46,10 @@ impl Post {
         let (handle, mailbox) = self.met()[to].clone();
         mailbox.lines.lock().expect("whole").push_back(line);
         handle.wake();
+    }
+
+    fn wishes(&self) -> usize {
+        self.met()[0].1.wishes.load(Ordering::Relaxed)
     }
 
     fn calls(&self, of: usize) -> usize {
@@ -63,6 +72,10 @@ impl Protocol for Post {
             *context.session = Some(Arc::clone(&mailbox));
             self.met().push((context.handle(), mailbox));
             context.phase(Phase::Wait);
+        }
+        if input.starts_with(&WAKES_FIRST) {
+            self.met()[0].0.wake();
+            self.met()[0].1.wishes.fetch_add(1, Ordering::Relaxed);
         }
         context.write(input).expect("room");
         Received::Consumed
@@ -198,6 +211,18 @@ fn sim_one_who_asks_while_a_crowd_is_called_waits_for_a_few_of_them() {
     turn_until(&mut server, "the last line", |_| {
         crowd.last().is_some_and(|last| last.read().ends_with(b"!"))
     });
+}
+
+/// Long input is read at the end of a turn; what it wakes is called in that turn.
+#[test]
+fn sim_what_long_input_wakes_is_called_in_the_same_turn() {
+    const LONG: usize = 4_000;
+    let (mut server, post) = simulated(6, Faults::none());
+    let clients: Vec<_> = (0..2).map(|_| meet(&mut server, &post)).collect();
+    (0..50).for_each(|_| server.turn());
+    clients[1].write(&WAKES_FIRST.repeat(LONG / WAKES_FIRST.len()));
+    turn_until(&mut server, "the long input", |_| post.wishes() > 0);
+    assert_eq!(post.calls(0), 1);
 }
 
 #[test]
