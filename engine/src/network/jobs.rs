@@ -80,8 +80,8 @@ impl<D: Driver> Network<D> {
         });
     }
 
-    /// Lets connections that were stalled for want of room try again, oldest first: no more than
-    /// there is room for, so that a turn costs the same however many wait.
+    /// Lets connections that were stalled without room try again, oldest first: no more than there
+    /// is room for, so that a turn costs the same however many wait.
     pub(super) fn retry_waiting(&mut self) {
         if !self.thread.waits.is_empty(Wait::Jobs) {
             self.retry(Room::Jobs, self.thread.common.dispatcher.room());
@@ -89,7 +89,7 @@ impl<D: Driver> Network<D> {
         if !self.thread.waits.is_empty(Wait::LongLived) {
             self.retry(
                 Room::LongLived,
-                self.thread.common.dispatcher.lasting_room(),
+                self.thread.common.dispatcher.long_lived_room(),
             );
         }
         let waits_without_worker = self.thread.common.dispatcher.waiting_for_memory() > 0;
@@ -124,7 +124,7 @@ impl<D: Driver> Network<D> {
             let Some(key) = self.next_waiting(Wait::Share) else {
                 break;
             };
-            // It goes on, or waits again: see `try_stalled`.
+            // It continues, or waits again: see `try_stalled`.
             self.on(key, |_| {});
         }
     }

@@ -23,7 +23,13 @@ struct Candidate<'a, D: Driver> {
 impl<D: Driver> Facts for Candidate<'_, D> {
     fn lasts(&self) -> bool {
         let connection = self.connection;
-        let has_job = self.network.thread.common.dispatcher.lasting_of(self.index) > 0;
+        let has_job = self
+            .network
+            .thread
+            .common
+            .dispatcher
+            .long_lived_of(self.index)
+            > 0;
         has_job || !connection.is_sent() || connection.phase().is_for_client()
     }
 
@@ -37,7 +43,9 @@ impl<D: Driver> Facts for Candidate<'_, D> {
         let (common, cells) = (&thread.common, self.connection.holding.cells);
         let dispatcher = &common.dispatcher;
         match need {
-            Need::Jobs => dispatcher.lasting_of(index) > 0 && dispatcher.lasting_paid_by(cells),
+            Need::Jobs => {
+                dispatcher.long_lived_of(index) > 0 && dispatcher.long_lived_paid_by(cells)
+            }
             Need::Files => common.files_of(index) > 0 && common.descriptors().pays(cells),
             Need::Place => {
                 let address = common.admission.address(index);
@@ -74,7 +82,7 @@ impl<D: Driver> Network<D> {
             true => descriptors.overdrawn(),
             false => 0,
         };
-        let mut missing = Missing::of(common.dispatcher.lasting_overdrawn(), files);
+        let mut missing = Missing::of(common.dispatcher.long_lived_overdrawn(), files);
         for _ in 0..LONG_LIVED_ENDED_MAX {
             if missing.is_none() {
                 return;
@@ -83,7 +91,7 @@ impl<D: Driver> Network<D> {
                 break;
             };
             let common = &self.thread.common;
-            let jobs = common.dispatcher.lasting_of(key.index);
+            let jobs = common.dispatcher.long_lived_of(key.index);
             missing.pay(jobs, common.files_of(key.index));
             self.end_long_lived(key);
         }

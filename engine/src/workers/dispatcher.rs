@@ -156,19 +156,19 @@ impl Dispatcher {
     }
 
     /// How many jobs last beyond as many as may.
-    pub(crate) fn lasting_overdrawn(&mut self) -> usize {
+    pub(crate) fn long_lived_overdrawn(&mut self) -> usize {
         let overdrawn = self.reservations.overdrawn();
         self.is_overdrawn = overdrawn > 0;
         overdrawn
     }
 
     /// How many jobs last for the connection at a place of the table.
-    pub(crate) fn lasting_of(&self, index: u32) -> usize {
-        self.reservations.lasting_of(index)
+    pub(crate) fn long_lived_of(&self, index: u32) -> usize {
+        self.reservations.long_lived_of(index)
     }
 
     /// Whether more jobs of an address last than of one on average.
-    pub(crate) fn lasting_paid_by(&self, cells: Cells) -> bool {
+    pub(crate) fn long_lived_paid_by(&self, cells: Cells) -> bool {
         self.reservations.pays(cells)
     }
 
@@ -178,8 +178,8 @@ impl Dispatcher {
     }
 
     /// How many more jobs may last, of those for which there is a place.
-    pub(crate) fn lasting_room(&self) -> usize {
-        self.room().min(self.reservations.lasting_room())
+    pub(crate) fn long_lived_room(&self) -> usize {
+        self.room().min(self.reservations.long_lived_room())
     }
 
     /// Queues a job of a listener, or holds it back until the listener's concurrency limit allows
@@ -275,7 +275,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether so many jobs wait or run that it counts for which address.
+    /// Whether enough jobs wait or run that they are counted by address.
     #[inline]
     pub(crate) fn counts_jobs_by_address(&self) -> bool {
         self.pending >= self.weights.weighed
@@ -440,7 +440,7 @@ struct Weights {
 }
 
 impl Weights {
-    /// For listeners that may have so many workers each, as far as they leave some, on one of
+    /// For listeners that may have these numbers of workers, as far as they leave some, on one of
     /// `threads` network threads.
     fn of(most: &[Option<u32>], workers_max: u32, threads: usize) -> Weights {
         let workers = workers_max as usize;

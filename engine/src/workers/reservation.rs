@@ -2,7 +2,7 @@
 //! of these last.
 //!
 //! A job *lasts* when its client decides how long: a stream that is read slowly, an upload that
-//! comes slowly. It keeps its place while it rests between two runs, so places that lasting jobs
+//! comes slowly. It keeps its place while it rests between two runs, so places that long-lived jobs
 //! may have are bounded: one in [`SHORT_PART`] is left to requests that end when their worker has
 //! an answer. Thousands of slow clients then do not make the others wait.
 //!
@@ -19,7 +19,7 @@
 //! | both           | one thread     | any thread            |
 //!
 //! Invariants
-//! - At most `lasting_max` reservations last, and those of the reserve beside them.
+//! - At most `long_lived_max` reservations last, and those of the reserve beside them.
 //!
 //! Ordering: relaxed. The counts order nothing; only one thread adds, so a bound holds exactly.
 
@@ -41,7 +41,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.counts.by_listener[self.listener].fetch_sub(1, Ordering::Relaxed);
         if let Some(index) = self.lasts {
-            self.counts.lasting.fetch_sub(1, Ordering::Relaxed);
+            self.counts.long_lived.fetch_sub(1, Ordering::Relaxed);
             self.counts.by_address.give(index as usize, 1);
         }
     }
@@ -58,7 +58,7 @@ impl Reservation {
 
 struct Counts {
     by_listener: Box<[AtomicUsize]>,
-    lasting: AtomicUsize,
+    long_lived: AtomicUsize,
     /// Those that last by address, and by the place of their connection.
     by_address: AddressLimit,
 }
@@ -71,28 +71,28 @@ pub(super) struct Reservations {
     for_others: usize,
     /// Places that each listener has for itself.
     kept_for_each: usize,
-    lasting_max: usize,
+    long_lived_max: usize,
 }
 
 impl Reservations {
-    /// For so many jobs, of connections with `places` in their table.
+    /// For `in_flight_max` jobs, of connections with `places` in their table.
     pub(super) fn new(in_flight_max: usize, listeners: usize, places: usize) -> Reservations {
         let kept_for_each = in_flight_max / 4 / listeners;
         // Of what one listener can have, so that its short jobs have the rest.
         let most = in_flight_max - kept_for_each * (listeners - 1);
-        let lasting_max = (most - most / SHORT_PART).max(1);
-        let reserve = (lasting_max / NEWCOMERS_PART).max(1);
-        let reserve = reserve.min(most - lasting_max);
+        let long_lived_max = (most - most / SHORT_PART).max(1);
+        let reserve = (long_lived_max / NEWCOMERS_PART).max(1);
+        let reserve = reserve.min(most - long_lived_max);
         Reservations {
             counts: Arc::new(Counts {
                 by_listener: (0..listeners).map(|_| AtomicUsize::new(0)).collect(),
-                lasting: AtomicUsize::new(0),
-                by_address: AddressLimit::new(lasting_max, 0, places).with_reserve(reserve),
+                long_lived: AtomicUsize::new(0),
+                by_address: AddressLimit::new(long_lived_max, 0, places).with_reserve(reserve),
             }),
             in_flight_max,
             for_others: in_flight_max / OTHERS_PART as usize,
             kept_for_each,
-            lasting_max,
+            long_lived_max,
         }
     }
 
@@ -132,7 +132,7 @@ impl Reservations {
     /// Counts a reservation among those that last, if there may be one more. True: it does.
     pub(super) fn lasts(&self, reservation: &mut Reservation, index: u32) -> bool {
         if reservation.lasts.is_none() && self.may_last(index) {
-            self.counts.lasting.fetch_add(1, Ordering::Relaxed);
+            self.counts.long_lived.fetch_add(1, Ordering::Relaxed);
             self.counts.by_address.take(index as usize, 1);
             reservation.lasts = Some(index);
         }
@@ -140,23 +140,23 @@ impl Reservations {
     }
 
     fn may_last(&self, index: u32) -> bool {
-        let (lasting, by_address) = (self.lasting(), &self.counts.by_address);
+        let (long_lived, by_address) = (self.long_lived(), &self.counts.by_address);
         let (cells, _) = by_address.at(index as usize);
-        let bound = by_address.bound_for(cells, 1, lasting);
-        bound.is_some_and(|bound| lasting < bound)
+        let bound = by_address.bound_for(cells, 1, long_lived);
+        bound.is_some_and(|bound| long_lived < bound)
     }
 
-    fn lasting(&self) -> usize {
-        self.counts.lasting.load(Ordering::Relaxed)
+    fn long_lived(&self) -> usize {
+        self.counts.long_lived.load(Ordering::Relaxed)
     }
 
-    /// How many lasting jobs others have to give up.
+    /// How many long-lived jobs others have to give up.
     pub(super) fn overdrawn(&self) -> usize {
-        self.counts.by_address.overdrawn(self.lasting())
+        self.counts.by_address.overdrawn(self.long_lived())
     }
 
     /// How many last for the connection at a place.
-    pub(super) fn lasting_of(&self, index: u32) -> usize {
+    pub(super) fn long_lived_of(&self, index: u32) -> usize {
         self.counts.by_address.at(index as usize).1 as usize
     }
 
@@ -176,8 +176,8 @@ impl Reservations {
     }
 
     /// How many more jobs may last, at most.
-    pub(super) fn lasting_room(&self) -> usize {
-        self.lasting_max.saturating_sub(self.lasting())
+    pub(super) fn long_lived_room(&self) -> usize {
+        self.long_lived_max.saturating_sub(self.long_lived())
     }
 
     /// Places that are left when each listener keeps `kept`.
@@ -192,7 +192,7 @@ impl Reservations {
 mod tests {
     use super::*;
 
-    /// As many reservations as there may be, whoever has them.
+    /// All reservations that there are room for.
     fn all_of(places: &Reservations) -> Vec<Reservation> {
         std::iter::from_fn(|| places.reserve_last(0)).collect()
     }
@@ -211,24 +211,24 @@ mod tests {
     }
 
     #[test]
-    fn lasting_jobs_leave_places_to_short_ones() {
+    fn long_lived_jobs_leave_places_to_short_ones() {
         let places = Reservations::new(8, 1, 1);
         let mut all = all_of(&places);
         assert_eq!((all.len(), places.room()), (8, 0));
-        let lasting = all
+        let long_lived = all
             .iter_mut()
             .filter_map(|it| places.lasts(it, 0).then_some(()))
             .count();
         assert_eq!(
-            (lasting, places.lasting_room()),
+            (long_lived, places.long_lived_room()),
             (6, 0),
             "a quarter is left"
         );
         assert!(places.lasts(&mut all[0], 0), "asked again, it counts once");
         all.truncate(5);
-        assert_eq!(places.lasting_room(), 1);
+        assert_eq!(places.long_lived_room(), 1);
         drop(all);
-        assert_eq!((places.room(), places.lasting_room()), (8, 6));
+        assert_eq!((places.room(), places.long_lived_room()), (8, 6));
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         };
         let mut all: Vec<Reservation> = std::iter::from_fn(|| begin(0)).collect();
         assert_eq!((all.len(), places.overdrawn()), (48, 0), "alone it has all");
-        assert_eq!((places.lasting_of(0), places.lasting_of(1)), (48, 0));
+        assert_eq!((places.long_lived_of(0), places.long_lived_of(1)), (48, 0));
         assert!(!places.pays(one));
 
         let granted: Vec<Reservation> = std::iter::from_fn(|| begin(1)).collect();
@@ -261,7 +261,7 @@ mod tests {
         all.truncate(6);
         assert!(!places.pays(one), "they have the same");
         drop((all, granted));
-        assert_eq!((places.lasting_of(0), places.lasting_room()), (0, 48));
+        assert_eq!((places.long_lived_of(0), places.long_lived_room()), (0, 48));
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         let all: Vec<Reservation> = each
             .flat_map(|(index, count)| (0..count).filter_map(move |_| begin(index)))
             .collect();
-        assert_eq!((all.len(), places.lasting_room()), (48, 0));
+        assert_eq!((all.len(), places.long_lived_room()), (48, 0));
         for (index, count) in (0..).zip(have) {
             assert!(begin(index).is_none(), "it has more than half of six");
             let cells = all_cells[index as usize];
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn lasting_jobs_of_one_listener_leave_places_to_its_short_ones() {
+    fn long_lived_jobs_of_one_listener_leave_places_to_its_short_ones() {
         // Each of four listeners has eight places for itself.
         let places = Reservations::new(128, 4, 1);
         let mut jobs = all_of(&places);
         assert_eq!(jobs.len(), 128 - 24);
         let last = |job: &mut Reservation| places.lasts(job, 0);
-        let lasting = jobs.iter_mut().filter_map(|job| last(job).then_some(()));
-        assert_eq!(lasting.count(), 104 - 26, "a quarter is left");
+        let long_lived = jobs.iter_mut().filter_map(|job| last(job).then_some(()));
+        assert_eq!(long_lived.count(), 104 - 26, "a quarter is left");
     }
 
     #[test]
