@@ -63,6 +63,8 @@ pub(crate) enum Kind {
     SocketsUring,
     /// That on epoll.
     SocketsEpoll,
+    /// That by workers, so that a handler may block.
+    SocketsPooled,
     /// The same in tokio-tungstenite, on one thread.
     SocketsTungstenite,
     /// Server-sent events to all on io_uring, whatever `--driver` says.
@@ -85,7 +87,7 @@ pub(crate) enum Kind {
     TinyHttp,
     /// The `flatpath` command of `--before`.
     FlatpathBefore,
-    /// A fixed reply through the library of `--before-peers`.
+    /// The same server as the other row's, through the library of `--before-peers`.
     LibraryBefore,
     /// nfs-ganesha with its VFS back end.
     Ganesha,

@@ -349,15 +349,18 @@ fn a_small_crowd_is_served_and_its_memory_measured() {
 #[test]
 fn two_builds_are_compared_with_each_other() {
     let builds = ["--before", "unused", "--before-peers", HARNESS];
-    let servers = ["--servers", "library-before,flatpath-inline"];
-    let report = measured(&[&["--quick", "--only", "builds"], &builds[..], &servers].concat());
-    let bench = benches(&report).iter().find(|bench| rows(bench) == 2);
-    let bench = bench.expect("a comparison of both");
-    for row in 0..2 {
-        assert!(figure(bench, row, "CPU us/req") > 0.0, "{bench}");
+    for now in ["flatpath-inline", "sockets-pooled"] {
+        let servers = format!("library-before,{now}");
+        let servers = ["--servers", &servers];
+        let report = measured(&[&["--quick", "--only", "builds"], &builds[..], &servers].concat());
+        let bench = benches(&report).iter().find(|bench| rows(bench) == 2);
+        let bench = bench.expect("a comparison of both");
+        for row in 0..2 {
+            assert!(figure(bench, row, "CPU us/req") > 0.0, "{bench}");
+        }
+        let reached = bench["targets"][0]["reached"].as_f64();
+        assert!(reached.is_some_and(|ratio| ratio > 0.0), "{bench}");
     }
-    let reached = bench["targets"][0]["reached"].as_f64();
-    assert!(reached.is_some_and(|ratio| ratio > 0.0), "{bench}");
 }
 
 /// The other scenarios, with the candidates that need nothing installed.

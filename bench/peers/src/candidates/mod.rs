@@ -34,6 +34,8 @@ mod tiny;
 
 use std::io;
 
+use flatpath_websocket::WebSocket;
+
 use self::copying::Copies;
 use self::serve::Serve;
 use crate::kind::Kind;
@@ -56,7 +58,8 @@ pub(crate) fn run(serve: &Serve) -> io::Result<()> {
         Kind::RestAxum => rest::axum::run(serve),
         Kind::AppUring | Kind::AppEpoll => app::ours(serve),
         Kind::AppAxum => app::twin(serve),
-        Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours(serve),
+        Kind::SocketsUring | Kind::SocketsEpoll => sockets::ours(serve, WebSocket::inline()),
+        Kind::SocketsPooled => sockets::ours(serve, WebSocket::pooled()),
         Kind::SocketsTungstenite => sockets::tungstenite(),
         Kind::SseUring | Kind::SseEpoll => sse::ours::run(serve),
         Kind::SseAxum => sse::axum::run(serve),

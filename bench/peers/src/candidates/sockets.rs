@@ -1,5 +1,5 @@
-//! Echoes of WebSocket messages: ours, and tokio-tungstenite. Both on one thread, both without
-//! compression, both send each answer at once.
+//! Echoes of WebSocket messages: ours, on the network thread or by workers, and tokio-tungstenite on
+//! one thread. All are without compression, and send each answer at once.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,13 +17,13 @@ use super::serve::{Serve, announce, driver};
 /// As much as the kernel allows: all clients come at once.
 const BACKLOG: u32 = 65_535;
 
-/// Ours: the handler runs on the one network thread, as a tokio task would. It runs until the
-/// process is ended.
+/// Ours: the handler runs where `sockets` says; on the one network thread it does as a tokio task
+/// would. It runs until the process is ended.
 ///
 /// # Errors
 /// What the engine reports, or a driver that is none.
-pub(super) fn ours(serve: &Serve) -> io::Result<()> {
-    let sockets = WebSocket::inline().deflate(None);
+pub(super) fn ours(serve: &Serve, sockets: WebSocket) -> io::Result<()> {
+    let sockets = sockets.deflate(None);
     let echo = |socket: &Socket, message: Message| {
         // A client that goes away in the middle is its own affair.
         let _ = socket.try_send(message);

@@ -21,6 +21,7 @@ use flatpath_bench_common::tools::{self, Tool};
 use flatpath_testkit::nfs;
 
 use super::rounds::{Rounds, Way, nfs_call};
+use super::websocket::Echoed;
 use crate::comparison::{Load, Row, Turn};
 use crate::ground::Ground;
 use crate::instructions;
@@ -40,6 +41,7 @@ const FINISH: Duration = Duration::from_secs(60);
 /// Bytes that a client of the relay sends before the other has to have them.
 const RELAYED_BYTES: usize = 4 << 10;
 const READ_BYTES: u32 = 4096;
+const ECHO_BYTES: usize = 100;
 /// Small enough for one reply.
 const LIST_BYTES: u32 = 32 << 10;
 
@@ -78,6 +80,8 @@ pub(crate) enum Asked {
     ReadDirPlus,
     /// 4 KiB from one client of a pair to the other.
     Relayed,
+    /// A WebSocket message of a line of a chat, which comes back.
+    Echo,
 }
 
 impl Asked {
@@ -96,6 +100,7 @@ impl Asked {
                 nfs::readdirplus(root, (0, 0), LIST_BYTES)
             }),
             Self::Relayed => Ok(vec![b'r'; RELAYED_BYTES]),
+            Self::Echo => Ok(Echoed::new(ECHO_BYTES).sent),
         }
     }
 
@@ -103,6 +108,7 @@ impl Asked {
         match self {
             Self::Closed(_) => Way::Closed,
             Self::Relayed => Way::Relayed,
+            Self::Echo => Way::Socket,
             _ => Way::Kept,
         }
     }

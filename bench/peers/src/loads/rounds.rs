@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use flatpath_testkit::nfs::{self, Call, Connection};
 
-use super::relay;
+use super::{relay, websocket};
 use crate::ground::PAGES;
 
 /// How long a single reply may take: callgrind slows a server down fifty-fold.
@@ -43,6 +43,8 @@ pub(crate) enum Way {
     Closed,
     /// Two clients that a relay has matched: one sends, the other reads. It serves every round.
     Relayed,
+    /// A WebSocket, which serves every round.
+    Socket,
 }
 
 /// One connection, open.
@@ -104,7 +106,10 @@ impl Rounds {
 
     /// A connection; clients of a relay name a token that its number gives.
     fn open(&self, number: usize) -> io::Result<Line> {
-        let socket = connect(self.address)?;
+        let mut socket = connect(self.address)?;
+        if self.way == Way::Socket {
+            websocket::shake_hands(&mut socket)?;
+        }
         if self.way != Way::Relayed {
             return Ok(Line {
                 socket,

@@ -59,13 +59,13 @@ impl Load for Idle {
 }
 
 /// A message as a client sends it, and its echo.
-struct Echoed {
-    sent: Vec<u8>,
+pub(super) struct Echoed {
+    pub(super) sent: Vec<u8>,
     answer: Vec<u8>,
 }
 
 impl Echoed {
-    fn new(bytes: usize) -> Self {
+    pub(super) fn new(bytes: usize) -> Self {
         const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
         let text: Vec<u8> = (b'a'..=b'z').cycle().take(bytes).collect();
         let head = match u8::try_from(bytes) {
@@ -97,7 +97,7 @@ impl Echoed {
     }
 }
 
-fn shake_hands(socket: &mut TcpStream) -> io::Result<()> {
+pub(super) fn shake_hands(socket: &mut TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     socket.write_all(
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\

@@ -44,7 +44,8 @@ const CASES: [(Service, Case); 10] = {
     ]
 };
 
-/// By instructions or by time; with another build of this program its library's fixed replies, too.
+/// By instructions or by time; with another build of this program its library's fixed replies and
+/// WebSockets, too.
 pub(super) fn tables(by_instructions: bool, has_library: bool) -> Vec<Comparison> {
     let builds = [Kind::FlatpathBefore, Kind::Flatpath];
     let commands = CASES.iter();
@@ -53,11 +54,19 @@ pub(super) fn tables(by_instructions: bool, has_library: bool) -> Vec<Comparison
         .collect();
     if has_library {
         let fixed = get("/", "", 200);
-        let libraries = [
+        let libraries: [(Case, Kind); 4] = [
             (("fixed reply", fixed, 50, 1, 100_000), Kind::FlatpathInline),
             (
                 ("fixed reply, pooled", fixed, 50, 1, 50_000),
                 Kind::FlatpathPooled,
+            ),
+            (
+                ("WebSocket echo", Asked::Echo, 50, 1, 100_000),
+                Kind::SocketsEpoll,
+            ),
+            (
+                ("WebSocket echo, pooled", Asked::Echo, 50, 1, 50_000),
+                Kind::SocketsPooled,
             ),
         ];
         tables.extend(libraries.map(|(case, kind)| {
