@@ -116,7 +116,7 @@ impl Piece {
         self.bytes as usize
     }
 
-    /// Forgets what is behind its first `bytes` bytes, which are not all of it and not none.
+    /// Keeps its first `bytes` bytes, which are not all of it and not none.
     pub fn truncate(&mut self, bytes: usize) {
         debug_assert!(bytes > 0 && bytes <= self.len(), "a piece is never empty");
         self.bytes = self.bytes.min(bytes as u32);

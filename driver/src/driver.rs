@@ -294,8 +294,8 @@ pub trait Driver {
     /// calls): no less than the one bound of `bytes`, no more than the other. Waits for nothing. No
     /// receive may be outstanding.
     ///
-    /// `None`: less is there, the stream has ended or failed, no pipe is to be had, or this driver
-    /// or this socket cannot do it. Receive then.
+    /// `None`: less is there, the stream has ended or failed, no pipe is free, or this driver or
+    /// this socket cannot do it. Receive then.
     fn splice_from(
         &mut self,
         socket: Socket,
@@ -304,7 +304,7 @@ pub trait Driver {
     ) -> Option<Piped>;
 
     /// Lends what the socket receives to another thread, which moves it into a pipe, until the
-    /// caller takes it back (C8). `None`: no descriptor is to be had. One system call.
+    /// caller takes it back (C8). `None`: no descriptor is free. One system call.
     fn lend(&mut self, socket: Socket) -> Option<Lent> {
         socket.lend()
     }
@@ -369,7 +369,7 @@ pub trait Driver {
     /// An empty one completes with zero bytes. The caller's list is empty afterwards.
     ///
     /// Failed(IO) also when a file in the list has become shorter than its range, or cannot be
-    /// read; the file is told before ([`SentFile::broke_off`](crate::SentFile::broke_off)).
+    /// read; the file is notified before ([`SentFile::broke_off`](crate::SentFile::broke_off)).
     fn send(&mut self, socket: Socket, user_data: u64, list: &mut SendList, after: AfterSend);
 
     /// Whether this range may be sent: no call for it waits for a disk. What is not at hand is not

@@ -27,8 +27,8 @@ use rustix::io::Errno;
 use crate::pipe::without_waiting;
 use crate::socket::Mode;
 
-/// A file of which ranges are sent. All that send it share it; whoever drops the last reference
-/// runs its `Drop`, a network thread most often: closing a file may wait, so it is to be
+/// A file of which ranges are sent. All that send it share it; the thread that drops the last
+/// reference runs its `Drop`, most often a network thread: closing a file may wait, so it is to be
 /// left to others there.
 pub trait SentFile: Send + Sync {
     /// The open file. Its position is never used.
@@ -170,8 +170,8 @@ fn is_of_socket(errno: Errno) -> bool {
 }
 
 /// Moves the front of a range to a socket with one call that does not block for the socket; returns
-/// how many bytes went. `mode` is the mode the socket is in. What fails for the file is told to it,
-/// and fails the send with EIO.
+/// how many bytes went. `mode` is the mode the socket is in. A failure of the file is reported
+/// to it, and fails the send with EIO.
 pub(crate) fn move_range(
     socket: BorrowedFd<'_>,
     range: &FileRange,

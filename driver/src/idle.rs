@@ -8,8 +8,8 @@
 //! kernel polls with the `haltpoll` driver and governor of cpuidle, for up to
 //! `guest_halt_poll_ns` (drivers/cpuidle/governors/haltpoll.c; 200,000 unless set).
 //!
-//! Only virtual machines are of interest: elsewhere a halt is an instruction. Which machine is
-//! one is told by the flag `hypervisor` of x86; other architectures count as none.
+//! Only virtual machines are of interest: elsewhere a halt is an instruction. The flag
+//! `hypervisor` of x86 says which machine is one; other architectures count as none.
 //!
 //! Cost: four files are read. Not for a hot path.
 

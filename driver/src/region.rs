@@ -327,8 +327,8 @@ impl Region {
         assert!(page < self.pages(), "no such page");
         // SAFETY: the page is one of the mapping's, and a piece lies within its page.
         let start = unsafe { self.of().address(page, piece.offset) };
-        // SAFETY: the piece is out and borrowed, and nothing of it is retained (G6), so nobody
-        // else has its bytes. Other pieces of its page have other bytes (G1).
+        // SAFETY: the piece is out and borrowed, and nothing of it is retained (G6), so no
+        // other has its bytes. Other pieces of its page have other bytes (G1).
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) }
     }
 

@@ -27,7 +27,7 @@ use super::{Cause, Refusal};
 /// The newest feature of any driver that a test asks for.
 const SINCE: Version = (6, 1);
 
-/// What the kernel gave; nothing where it refused, which is told.
+/// What the kernel gave; nothing where it refused, which is printed.
 ///
 /// # Panics
 /// As [`leave_out`].

@@ -422,7 +422,7 @@ impl Admission {
         match self.longest_resting(load.now_ns, SPARED_NS, rests) {
             Some(index) => Room::Close(index),
             None if self.is_beyond(load) => Room::Short,
-            // As long as there are places, those that rest only for now keep theirs.
+            // While places are left, those that rest only for now keep theirs.
             None => Room::Enough,
         }
     }
@@ -463,8 +463,8 @@ impl Admission {
     }
 
     /// The kernel has no descriptor for another connection, for this cause. For a while the limit
-    /// is somewhat below the connections that there are now, so that workers find descriptors for
-    /// files. Which connection is to be closed, if one rests.
+    /// is somewhat below the number of connections now, so that workers find descriptors for files.
+    /// Which connection is to be closed, if one rests.
     #[must_use]
     pub(crate) fn no_descriptor(
         &mut self,

@@ -88,7 +88,7 @@ pub(crate) struct Connection {
     receive_operation: u8,
     /// What the next receive goes to.
     pages: PageKind,
-    /// It takes more than its part, and has had so many short receives in a row since: see
+    /// It takes more than its part, and this is how many short receives it has had in a row: see
     /// `network/long_input.rs`.
     bulk: Option<u8>,
     inbox: Inbox,
@@ -228,7 +228,7 @@ impl Connection {
         self.marks.has(Marks::LATE)
     }
 
-    /// It is told now.
+    /// It is notified now.
     pub(crate) fn is_told(&mut self) {
         self.marks.set(Marks::LATE, false);
     }

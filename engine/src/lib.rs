@@ -43,7 +43,7 @@
 //! not block there: what may block is a job for a worker ([`Context::job`], [`Protocol::run`]).
 //! What else happens to a connection is an [`Event`], to which the engine has answers of its own.
 //! Memory, for one, may be short at any moment; then a protocol returns [`Received::Blocked`], and
-//! is offered the same bytes again later.
+//! is given the same bytes again later.
 //!
 //! ```no_run
 //! use flatpath::{Context, Event, Phase, Protocol, Received, Server, Stall};

@@ -304,13 +304,13 @@ pub const OTHERS_PART: u32 = 16;
 
 /// Jobs of one network thread that wait or run, from which on it counts for which address, or
 /// fewer, if these are more than its part of [`JOBS_WEIGHED_PART`] of the workers. Each waits for
-/// so many at most, a few milliseconds.
+/// this number at most, a few milliseconds.
 pub(crate) const JOBS_WEIGHED: usize = 32;
 
 /// As many jobs may be of one address, or [`JOBS_ADDRESS_PARTS`] of the workers with those that
 /// were not counted; those above its share come after others.
 pub(crate) const JOBS_PER_ADDRESS: usize = 64;
-/// A quarter of the workers is taken before it is counted by whom.
+/// A quarter of the workers is taken before jobs are counted by address.
 pub(crate) const JOBS_WEIGHED_PART: usize = 4;
 /// Thirteen sixteenths, and less where its listener may have no more (`concurrency_limit.rs`).
 pub(crate) const JOBS_ADDRESS_PARTS: usize = 13;
@@ -355,7 +355,7 @@ pub(crate) const TURN_ACCEPTS_MAX: usize = 64;
 pub(crate) const ARRIVAL_QUEUES: usize = 1024;
 
 /// The longest datagram that is received, and the longest reply to one, in bytes: what RPC over UDP
-/// has by custom (`UDPMSGSIZE`, 8,800) is a little more, and nobody needs it there. Both together
+/// has by custom (`UDPMSGSIZE`, 8,800) is a little more, which no program here needs. Both together
 /// fit a buffer of the second class.
 pub const DATAGRAM_BYTES_MAX: usize = BUFFER_CLASSES[1] / 2;
 
@@ -383,7 +383,7 @@ pub(crate) const DATAGRAM_WINDOW_NS: u64 = 10_000_000;
 /// Answers that addresses share in one window: 25,600 in a second, a tenth of a processor's time.
 pub(crate) const DATAGRAMS_PER_WINDOW: usize = 256;
 
-/// Most answers of a window, which ends early then: so many addresses can only be forged.
+/// Most answers of a window, which ends early then: more addresses than that can only be forged.
 pub(crate) const DATAGRAMS_WINDOW_MAX: usize = 16 * DATAGRAMS_PER_WINDOW;
 
 /// Pages of a network thread that datagrams are received into: as many are handled in one turn at
@@ -393,7 +393,7 @@ pub(crate) const DATAGRAM_PAGES: u32 = 64;
 /// The part of a region's pages that stalled connections leave to the others.
 pub(crate) const HELD_PAGES_LEFT_PART: usize = 4;
 
-/// Connections stalled for want of room that try again in one turn, for each kind of room.
+/// Connections stalled without room that try again in one turn, for each kind of room.
 pub(crate) const RETRIES_MAX: usize = 64;
 
 /// Of these, how many may fail before the others wait for the next turn.
@@ -447,8 +447,8 @@ pub(crate) const IDLE_BYTES_KEPT: usize = 1024 * 1024;
 /// Jobs of a listener that are kept for its next requests even when none is needed.
 pub(crate) const SPARE_JOBS_KEPT: usize = 64;
 
-/// Jobs that were not needed for a [`TRIM_PERIOD_NS`] are freed, at most so many at a time: freeing
-/// one takes a fraction of a microsecond, and everybody else waits meanwhile.
+/// Jobs that were not needed for a [`TRIM_PERIOD_NS`] are freed, at most this number at a time:
+/// freeing one takes a fraction of a microsecond, and all else waits meanwhile.
 pub(crate) const SPARE_JOBS_TRIMMED_MAX: usize = 1024;
 
 /// Connections looked at in one turn after limits have changed: a few tens of microseconds.
@@ -458,7 +458,7 @@ pub(crate) const RELIMITED_PER_TURN: u32 = 1024;
 /// log, in nanoseconds.
 pub(crate) const LISTENER_PATIENCE_NS: u64 = 1_000_000_000;
 
-/// A connection lingers for so many times [`Limits::linger_timeout`] at most, however fast its
+/// A connection lingers for this many times [`Limits::linger_timeout`] at most, however fast its
 /// client sends: with the default a minute, in which 1 GiB comes at 150 Mbit/s.
 pub const LINGER_TIMES_MAX: u32 = 12;
 
@@ -518,7 +518,7 @@ pub struct Limits {
     /// Without any progress in sending: neither does the socket take bytes, nor does the peer
     /// acknowledge any. A peer whose window is closed and whose TCP answers has ten times as long.
     pub write_timeout: Duration,
-    /// Stalled for want of room in the server before the request is refused.
+    /// Stalled without room in the server before the request is refused.
     pub stall_timeout: Duration,
     /// In [`Phase::Wait`].
     pub wait_timeout: Duration,
@@ -532,8 +532,8 @@ pub struct Limits {
     /// ends after [`LINGER_TIMES_MAX`] times this, or once this in a drain. Such a connection gives
     /// way when another needs its place.
     pub linger_timeout: Duration,
-    /// How long a server that is to drain still accepts, so that whoever sends clients to it learns
-    /// of it first: see [`ServerState::Leaving`](crate::ServerState::Leaving).
+    /// How long a server that is to drain still accepts, so that a load balancer learns of it
+    /// first: see [`ServerState::Leaving`](crate::ServerState::Leaving).
     pub drain_delay: Duration,
     /// From the start of a drain until what is left is cut off. A second later the server has
     /// ended, whatever hangs.

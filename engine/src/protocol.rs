@@ -25,10 +25,10 @@
 //!   that is refused before has neither.
 //! - P5: `closed` is called once, after every other call. Jobs that are still with workers come
 //!   back through `retire`.
-//! - P6: bytes are offered in the order in which they came. `InputEnded` comes once, after the last
-//!   of them was offered and while nothing stalls the input.
+//! - P6: bytes are given in the order in which they came. `InputEnded` comes once, after the last
+//!   of them was given and while nothing stalls the input.
 //! - P7: once the protocol has closed the connection ([`Io`](crate::Io) has the ways to), what
-//!   arrives is not offered, and neither `InputEnded` nor `Woken` comes; a stall from before may
+//!   arrives is not given, and neither `InputEnded` nor `Woken` comes; a stall from before may
 //!   end with a call of `received`. Jobs come back, unless it was aborted.
 //! - P8: from `Spliced` on only `Expired`, `Draining` and `closed` come.
 //! - P9: each [`Context::dispatch`] is followed by a `run`, by one more whenever the job has waited
@@ -59,7 +59,7 @@
 //!   again.
 //! - P2: a job that comes back for a connection that is gone is given to no session: it is reset by
 //!   [`Protocol::retire`] and kept for the next request.
-//! - P3: `received` is offered the same unconsumed bytes again only with more bytes after them, or
+//! - P3: `received` is given the same unconsumed bytes again only with more bytes after them, or
 //!   after the reason is over that it gave in [`Received::Blocked`].
 //!
 //! Not here: TLS, datagrams, and how the network thread comes to call a protocol. Framing
@@ -100,13 +100,13 @@ pub use event::{Event, ThreadEvent};
 pub enum Received {
     /// All of it was used.
     Consumed,
-    /// The rest is the beginning of a message: it is offered again with more bytes behind it.
+    /// The rest is the beginning of a message: it is given again, followed by more bytes.
     NeedMore {
         /// Bytes used from the front.
         consumed: usize,
     },
     /// The rest could be understood, but has to wait: receiving stops, TCP does the rest, and it
-    /// is offered again when the reason is over.
+    /// is given again when the reason is over.
     Blocked {
         /// Bytes used from the front.
         consumed: usize,
@@ -244,7 +244,7 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     }
 
     /// Bytes have arrived. Uses whole messages, or what it can, from the front of `input` and
-    /// returns how far that was. The rest is kept and offered again (P3); at most
+    /// returns how far that was. The rest is kept and given again (P3); at most
     /// [`INPUT_BYTES_MAX`](crate::limits::INPUT_BYTES_MAX) are kept: a protocol refuses a message
     /// whose unconsumed part would not fit. `input` is empty when a stall for room is over that
     /// left nothing unconsumed.
@@ -349,7 +349,7 @@ impl<P, T: Default + 'static> PerThread<P> for T {
 
 /// The options of a protocol, with a name.
 pub(crate) fn options_of<P: Protocol>(protocol: &P) -> ListenerOptions {
-    // CONTAINED: by the start, which fails, by `Successors`, or by who asks for limits.
+    // CONTAINED: by the start, which fails, by `Successors`, or by a change of limits.
     let mut options = protocol.options();
     if options.name.is_empty() {
         options.name = type_word::<P>();

@@ -1,6 +1,6 @@
 //! Files that a user names: opened without waiting, and nothing but regular ones.
 //!
-//! Opening a FIFO waits for a writer, and that of a device for the device, for ever it may be. So
+//! Opening a FIFO waits for a writer, and opening a device for the device, perhaps without end. So
 //! a file of settings, certificates or passwords is opened by [`open`]. A disk or another machine
 //! that does not answer can still keep it waiting: no call bounds that.
 

@@ -77,7 +77,7 @@ pub struct Server {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) datagrams: Vec<DatagramEndpoint>,
     pub(crate) options: Options,
-    /// What is told of it when it runs.
+    /// Called with it when it runs.
     ready: Vec<Ready>,
 }
 
@@ -217,10 +217,10 @@ impl Server {
     /// with a header. [`Io::peer`](crate::Io::peer) is the client that the header names, and
     /// shares and limits for each address count that client. A connection from elsewhere is reset,
     /// and so is one whose header is not accepted ([`proxy_header`](crate::proxy_header)). The
-    /// header has [`Limits::head_timeout`], and the first request behind it has it again.
+    /// header has [`Limits::head_timeout`], and the first request after it has it again.
     ///
-    /// Without networks, nobody may connect. On a Unix socket its permissions decide instead of the
-    /// networks, and the header is required all the same.
+    /// Without networks, no client may connect. On a Unix socket its permissions decide instead of
+    /// the networks, and the header is required all the same.
     pub fn behind_proxy(mut self, networks: impl IntoIterator<Item = Subnet>) -> Server {
         if let Some(endpoint) = self.endpoints.last_mut() {
             endpoint.preamble.balancers = Some(Arc::new(Balancers::new(networks)));

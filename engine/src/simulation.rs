@@ -228,7 +228,7 @@ impl SimulatedServer {
         })
     }
 
-    /// A server with a listener for each of these bounds, which share so many workers; all speak
+    /// A server with a listener for each of these bounds, which share the workers; all speak
     /// `protocol`.
     pub fn with_limited<P: Protocol>(
         conditions: Conditions,
@@ -444,7 +444,7 @@ impl SimulatedServer {
     /// looks for what it has not given back.
     ///
     /// # Panics
-    /// When it has not ended after so many turns, or something is missing.
+    /// When it has not ended after `turns_max` turns, or something is missing.
     pub fn end(&mut self, turns_max: usize) {
         for turn in 0.. {
             assert!(turn < turns_max, "the server does not end");

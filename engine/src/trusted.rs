@@ -1,7 +1,7 @@
 //! Whether a path can be trusted: who may write to its directory decides what is there.
 //!
 //! A user who may write to a directory can put a file or a socket in the place of ours before it is
-//! used. So where a path decides whom this process listens to or what it believes (the socket of a
+//! used. So where a path decides which peer this process hears or what it trusts (the socket of a
 //! handover, a file of keys), its directory and all above it must belong to root or to the user of
 //! this process, and no other user may write to them. A directory above may be one like `/tmp`,
 //! where all may write but none may rename what is another user's (the sticky bit).
@@ -103,7 +103,7 @@ mod tests {
             (&[(OWN, 0o755), (7, 0o755)], false),
             (&[(OWN, 0o775), (0, 0o755)], false),
             (&[(OWN, 0o777), (0, 0o755)], false),
-            // Whoever comes first binds there.
+            // The first that comes binds there.
             (&[(0, 0o1777), (0, 0o755)], false),
             (&[(OWN, 0o755), (0, 0o777), (0, 0o755)], false),
         ] {

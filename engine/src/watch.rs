@@ -1,4 +1,4 @@
-//! Watching eventfds: whoever writes to one calls a function on a network thread; no worker wakes.
+//! Watching eventfds: a write to one calls a function on a network thread; no worker wakes.
 //!
 //! [`Handle::watch`](crate::Handle::watch) gives an eventfd to a network thread. Any thread may
 //! start and stop the watch afterwards; the network thread does so in its next turn.

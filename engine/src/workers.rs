@@ -139,7 +139,7 @@ pub(crate) struct ListenerName {
 
 #[cfg(test)]
 impl ListenerName {
-    /// So many, for tests.
+    /// `count` of them, for tests.
     pub(crate) fn some(count: usize) -> Vec<ListenerName> {
         let name = ListenerName {
             name: "test",
@@ -421,7 +421,7 @@ impl Shared {
         self.called(self.worker_pool.wake_one());
     }
 
-    /// What a call for a worker came to: the scaler is told where none is to be had.
+    /// The result of a call for a worker: where none is free, the scaler is notified.
     #[inline]
     fn called(&self, wake: Wake) {
         if matches!(wake, Wake::NoneIdle | Wake::Limited) {

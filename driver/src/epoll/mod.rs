@@ -238,7 +238,7 @@ impl Epoll {
 }
 
 fn timespec(nanoseconds: u64) -> Timespec {
-    // A plain epoll_wait counts in 31 bits of milliseconds: 24 days are as good as for ever.
+    // A plain epoll_wait counts in 31 bits of milliseconds: 24 days are as good as no end.
     const NANOSECONDS_MAX: u64 = 24 * 24 * 3600 * 1_000_000_000;
     let nanoseconds = nanoseconds.min(NANOSECONDS_MAX);
     Timespec {

@@ -64,7 +64,7 @@ pub struct Probe {
     pub kernel: String,
     /// How a ring of this machine works out completions; absent when there is no ring.
     pub task_run: Option<TaskRun>,
-    /// Every feature that was tried. When there is no ring at all, only that.
+    /// Every feature that was tried. Without io_uring, only that it is missing.
     pub findings: Vec<Finding>,
 }
 

@@ -121,7 +121,7 @@ impl Network {
         self.world().sockets_max = sockets;
     }
 
-    /// So many watches of eventfds fail next, with ENOMEM.
+    /// The next `count` watches of eventfds fail with ENOMEM.
     pub fn refuse_watches(&self, count: u32) {
         self.world().watches_refused = count;
     }

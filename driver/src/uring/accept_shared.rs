@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// The kernel has closed a connection behind its last send, and the number is the next one's,
+    /// The kernel has closed a connection after its last send, and the number is the next one's,
     /// before that send is heard of.
     #[test]
     fn a_number_that_the_kernel_gives_out_before_its_last_send_is_heard_of_is_the_next_ones() {

@@ -443,7 +443,7 @@ mod simulated {
     ) {
         let mut completions = vec![];
         let waited = driver.wait(Some(1_000_000), &|| false, &mut completions);
-        waited.expect("a simulation goes on");
+        waited.expect("a simulation continues");
         for completion in completions {
             let more = completion.more;
             match completion.outcome {

@@ -137,7 +137,7 @@ mod cases {
         event.write(5).expect("room");
         rig.turn();
         assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);
-        // The driver let go of it.
+        // The driver dropped it.
         assert_eq!(Arc::strong_count(&event), 1);
         rig.driver.poll_eventfd(Arc::clone(&event), 8);
         assert_eq!(count_of(&rig.next(8)), 5);

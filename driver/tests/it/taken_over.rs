@@ -140,7 +140,7 @@ mod cases {
             matches!(completion.outcome, Outcome::Failed(Errno::CANCELED)) && !completion.more,
             "{completion:?}"
         );
-        // Whoever comes from now on is left to the other process.
+        // A client that comes from now on is left to the other process.
         let _client = rig.connect();
         rig.turn();
         assert!(rig.arrived.is_empty(), "{:?}", rig.arrived);

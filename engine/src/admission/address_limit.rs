@@ -185,7 +185,7 @@ impl AddressLimit {
         for (row, count) in self.counts(cells).enumerate() {
             let before = count.fetch_add(difference, Ordering::Relaxed);
             let holds = [before, before.wrapping_add(difference)].map(|held| held > 0);
-            // A cell changes between the two in turn, so the sum is exact whoever changes it.
+            // A cell changes between the two in turn, so the sum is exact whichever changes it.
             match (row, holds) {
                 (0, [false, true]) => self.addresses.fetch_add(1, Ordering::Relaxed),
                 (0, [true, false]) => self.addresses.fetch_sub(1, Ordering::Relaxed),

@@ -503,7 +503,7 @@ impl Counts {
     }
 }
 
-/// Has the kernel make the table of this process's descriptors large enough for so many at once.
+/// Has the kernel make this process's table of descriptors large enough for this number at once.
 ///
 /// The table doubles when it is full. In a process with several threads the kernel waits each time
 /// until no processor can read the old one any more (`synchronize_rcu`), tens of milliseconds on a

@@ -2,15 +2,14 @@
 //! protocol's first byte.
 //!
 //! A listener that names its balancers ([`Server::behind_proxy`](crate::Server::behind_proxy))
-//! takes connections from nobody else, and each begins with [`ProxyHeader`] in the place of the
+//! takes no other connections, and each begins with [`ProxyHeader`] in the place of the
 //! listener's protocol. When the header is whole the connection is *introduced*: it becomes one of
 //! the listener's protocol, as if the client had just connected (`network/introduce.rs`).
 //!
 //! Invariants
 //! - The listener's protocol is called for no connection before its header is whole and right;
 //!   it is given every byte after the header, once, in order.
-//! - A header guards itself with the deadline of a head, from accept; the protocol's own begin
-//!   behind it.
+//! - A header has the deadline of a head, from accept; those of the protocol begin after it.
 //!
 //! Cost: for a connection, one system call, one small allocation, and a copy of what came with the
 //! header. Listeners without balancers pay one comparison for each connection and none for a
@@ -30,7 +29,7 @@ use crate::subnet::Subnet;
 pub(crate) enum Balancers {
     /// Those of these networks.
     Of(Box<[Subnet]>),
-    /// Whoever may open the listener's Unix socket: its permissions decide.
+    /// Every process that may open the listener's Unix socket: its permissions decide.
     Permitted,
 }
 
@@ -40,7 +39,7 @@ impl Balancers {
     }
 
     /// Whether a peer is one of them. One that has closed already has no address and is none: what
-    /// it has sent may be anybody's.
+    /// it has sent may come from any host.
     pub(crate) fn include(&self, peer: Option<SocketAddr>) -> bool {
         let Balancers::Of(networks) = self else {
             return true;

@@ -389,7 +389,7 @@ impl Both {
                     assert_eq!(real.finish(), !flags.output_ended, "one FIN");
                     (flags.lingers, flags.linger_ns) = (true, now_ns);
                     flags.phase_ns = now_ns;
-                    // What comes is dropped, whoever holds what.
+                    // What comes is dropped, whatever is held.
                     flags.over_quota = false;
                 }
             }

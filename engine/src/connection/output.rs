@@ -64,7 +64,7 @@ pub(crate) enum Width {
 
 impl Output {
     /// Bytes that the kernel has taken since the connection began; of a connection with TLS, about
-    /// so many bytes of content.
+    /// that number of bytes of content.
     pub(crate) fn sent_bytes(&self) -> u64 {
         u64::try_from(self.sent_bytes.cast_signed()).unwrap_or(0)
     }
@@ -79,7 +79,7 @@ impl Output {
         self.in_flight_bytes as usize + self.waiting_bytes()
     }
 
-    /// True when there is something to send that no send has taken up.
+    /// True when something is to be sent that no send has taken up.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting_bytes() > 0
     }
@@ -309,7 +309,7 @@ impl Output {
         self.window.has_read();
     }
 
-    /// So many bytes are in flight now, which were made of so many.
+    /// `sealed_bytes` are in flight now, made of `bytes`.
     pub(crate) fn is_sealed(&mut self, sealed_bytes: usize, bytes: usize) {
         self.in_flight_bytes += small(sealed_bytes);
         // What is counted is content: this is more than what was queued.

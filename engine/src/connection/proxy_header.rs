@@ -2,7 +2,7 @@
 //! the load balancer before us.
 //!
 //! Sections are those of <https://www.haproxy.org/download/2.6/doc/proxy-protocol.txt>. A parser of
-//! bytes: no connection, no state. Who may send a header is told to
+//! bytes: no connection, no state. Which peers may send a header is set with
 //! [`Server::behind_proxy`](crate::Server::behind_proxy).
 //!
 //! - What cannot become a header any more is refused at its first wrong byte (section 2.1: "as soon

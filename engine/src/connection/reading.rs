@@ -55,7 +55,7 @@ impl Connection {
         }
     }
 
-    /// True while it is stalled for want of memory.
+    /// True while it is stalled without memory.
     #[inline]
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.reading == Reading::Stalled(Stall::Memory)

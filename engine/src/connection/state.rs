@@ -139,7 +139,7 @@ pub(super) struct Marks(u8);
 impl Marks {
     /// A deadline has passed; it is counted once, however many follow while it closes.
     pub(super) const EXPIRED: u8 = 1;
-    /// Its protocol is told of the drain when the client's first bytes were given.
+    /// Its protocol is notified of the drain when the client's first bytes were given.
     pub(super) const LATE: u8 = 1 << 1;
     /// Its protocol is called when output has run low.
     pub(super) const OUTPUT_LOW: u8 = 1 << 2;

@@ -68,7 +68,7 @@ impl ServerMemory {
 pub(crate) struct Facts {
     /// Bytes of buffers that are out for it.
     pub(crate) held_bytes: usize,
-    /// It is stalled for want of memory.
+    /// It is stalled without memory.
     pub(crate) waits: bool,
     /// Bytes that have moved, wrapping.
     pub(crate) moved: u32,

@@ -13,7 +13,7 @@
 //! Ordering
 //! - RE1 size: relaxed. One that is read late asks the wrong thread once, and a short thread asks
 //!   again and again.
-//! - RE2 request: relaxed. Its thread is told of it afterwards, and looks then.
+//! - RE2 request: relaxed. Its thread is notified afterwards, and looks then.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

@@ -19,7 +19,7 @@ pub(crate) struct Holding {
     pub(super) buffers: u32,
     /// Common pages that it keeps while it is stalled.
     pub(super) pages: u16,
-    /// It is stalled for want of memory.
+    /// It is stalled without memory.
     pub(super) waits: bool,
     /// Where its address is counted, in all bounds.
     pub(crate) cells: Cells,

@@ -1,4 +1,4 @@
-//! The memory for buffers: one budget, a part of it in reserve, and who holds how much.
+//! The memory for buffers: one budget, a part of it in reserve, and how much each connection holds.
 //!
 //! Every buffer is taken for a connection, by its network thread or by the worker that runs its
 //! job, and counted for it until it is dropped, wherever that is. What fits
@@ -198,7 +198,7 @@ impl Pools {
         self.main.note_use(is_short)
     }
 
-    /// Whether so much is in use that it counts who holds it. One load.
+    /// Whether enough is in use that holders are counted. One load.
     #[inline]
     pub(crate) fn counts_addresses(&self) -> bool {
         self.fair_bytes() != usize::MAX

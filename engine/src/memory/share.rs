@@ -7,7 +7,7 @@
 //! most of it would never be used.
 //!
 //! Each kind has a [`SharePart`], with bytes of its own that the others leave to it: they get what
-//! nobody owns, and no kind can keep another one from working. What is refused is the caller's to
+//! no part owns, and no kind can keep another one from working. What is refused is the caller's to
 //! cope with: it waits, sends content as it is, or answers that it is busy.
 //!
 //! | may run beside | part | hold | drop of [`ShareHold`] |

@@ -88,7 +88,8 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// For these sockets, whose listeners follow so many others of the thread.
+    /// For these sockets; their listeners follow the others of the thread, of which there are
+    /// `listeners`.
     pub(super) fn new(setup: Vec<DatagramSetup>, listeners: usize, region_id: u16) -> Datagrams {
         let first = u16::try_from(listeners).expect("listeners are few");
         let numbers = numbers_of(&setup);
@@ -326,7 +327,7 @@ impl Datagrams {
         }
     }
 
-    /// A job for a worker, if there is room for one; or what counts that there is none.
+    /// A job for a worker, or without room the counter of refusals.
     fn job(
         &self,
         common: &Common,

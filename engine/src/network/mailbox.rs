@@ -2,9 +2,9 @@
 //!
 //! Jobs come back one by one, and connections to be called are marked (`wakes.rs`): of these there
 //! are many. Everything else is rare: the state of the server, limits, watches of eventfds, memory
-//! that another thread is short of, connections to end for others. It lies where it belongs, and
-//! whoever changes it *tells* the network threads that it concerns, each of which then looks at all
-//! of it.
+//! that another thread is short of, connections to end for others. It stays where it belongs,
+//! and a thread that changes it *tells* the network threads that it concerns, each of which then
+//! looks at all of it.
 //!
 //! | may run beside | return_job | tell | take_news, jobs    |
 //! |----------------|------------|------|--------------------|
@@ -43,7 +43,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// For so many jobs.
+    /// For this number of jobs.
     pub(crate) fn new(jobs: u32) -> Mailbox {
         Mailbox {
             jobs: Queue::new(jobs),

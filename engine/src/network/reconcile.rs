@@ -105,7 +105,7 @@ impl<D: Driver> Event<'_, D> {
         true
     }
 
-    /// FIN, while input goes on.
+    /// FIN, while input continues.
     fn end_output(&mut self) {
         let connection = &mut *self.connection;
         if let Some(secured) = connection.secured() {

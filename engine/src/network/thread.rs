@@ -354,7 +354,7 @@ mod tests {
         let mut completions = Vec::new();
         driver
             .wait(Some(0), &|| false, &mut completions)
-            .expect("the simulation goes on");
+            .expect("the simulation continues");
         completions.remove(0).outcome
     }
 

@@ -1,8 +1,8 @@
 //! Connections that wait their turn for something, in the order in which they came.
 //!
 //! Invariants
-//! - Q1: a connection is in each queue at most once: its [`WaitSet`] says in which. Whoever takes
-//!   its key from a queue takes the bit as well, and skips a connection that is gone.
+//! - Q1: a connection is in each queue at most once: its [`WaitSet`] says in which. To take
+//!   its key from a queue is to take the bit as well; a connection that is gone is skipped.
 //!
 //! Cost: a bit and a push, a pop and a bit.
 

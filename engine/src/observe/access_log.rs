@@ -2,7 +2,7 @@
 //!
 //! A network thread formats lines into a buffer of its own and offers it, whole lines, to the
 //! program's [`LogOutput`] at the end of each turn in which there were some. What that leaves is
-//! offered again; beyond 256 KiB lines are dropped, and counted by the sink.
+//! tried again; beyond 256 KiB lines are dropped, and counted by the sink.
 //!
 //! Text of clients is escaped, so that a line is a line and a field a field, whatever they send:
 //! - [`LogFormat::Combined`]: `"`, `\` and all bytes but printable ASCII as `\xHH`, as nginx does.
@@ -37,7 +37,7 @@ use crate::protocol::turn::Turn;
 use lines::Begin;
 pub(crate) use lines::Logged;
 
-/// When lines that were not taken are offered again, in nanoseconds.
+/// When lines that were not taken are tried again, in nanoseconds.
 pub(crate) const AGAIN_NS: u64 = 10_000_000;
 
 /// Lines that an output did not take yet, in bytes, beyond which new ones are dropped.
@@ -59,14 +59,14 @@ pub trait LogSink: Send + Sync + 'static {
     /// The end of the sink for one network thread; called on it.
     fn open(&self) -> Box<dyn LogOutput>;
 
-    /// Lines were dropped for want of room.
+    /// Lines were dropped, as they found no room.
     fn dropped(&self, lines: u64);
 }
 
 /// Where lines of one network thread go.
 pub trait LogOutput {
-    /// Takes whole lines from `lines` and clears it, or leaves it as it is for want of room. Called
-    /// on the network thread: it must not block. When it panics, the lines are dropped.
+    /// Takes whole lines from `lines` and clears it, or leaves it as it is without room. Called on
+    /// the network thread: it must not block. When it panics, the lines are dropped.
     fn write(&mut self, lines: &mut Vec<u8>);
 
     /// The same for the log with this number ([`RequestLine::log`]), where there are several. By
@@ -227,7 +227,7 @@ impl AccessLog {
         }
     }
 
-    /// The end of a turn. False: some lines were not taken, and are to be offered again.
+    /// The end of a turn. False: some lines were not taken, and are to be tried again.
     pub(crate) fn flush(&mut self) -> bool {
         let mut is_taken = true;
         for log in 0..self.lines.len() {

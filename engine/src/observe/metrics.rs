@@ -28,7 +28,7 @@
 //! `_total` at the end of a counter. Nothing has a label whose values have no bound, such as a
 //! client or a path.
 //!
-//! Cost: that of the functions of the table; the numbers are read when somebody asks.
+//! Cost: that of the functions of the table; the numbers are read when a caller asks.
 
 use std::borrow::Borrow;
 use std::time::Duration;

@@ -265,7 +265,7 @@ impl Common {
         entrance.copied().unwrap_or_default()
     }
 
-    /// Counts a connection that is refused for want of an acceptable header, and logs one of many.
+    /// Counts a connection that is refused without an acceptable header, and logs one of many.
     pub(crate) fn note_refused(
         &mut self,
         listener: u16,
@@ -387,7 +387,7 @@ impl Common {
         }
     }
 
-    /// What a session is to log its rest with, whose connection's kernel took so many bytes.
+    /// For the last lines of a session, of whose output the kernel took `sent_bytes`.
     pub(crate) fn log_end(&mut self, sent_bytes: u64) -> Option<LogEnd<'_>> {
         let turn = self.turn;
         self.access_log.as_mut().map(|log| LogEnd {

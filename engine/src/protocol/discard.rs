@@ -242,7 +242,7 @@ pub(crate) struct Bin {
     put: AtomicU64,
     taken: AtomicU64,
     droppers_max: usize,
-    /// With so many it is full (B6).
+    /// The number at which it is full (B6).
     items_max: usize,
     /// It is full, and until it is empty again.
     full: Episode,

@@ -44,15 +44,15 @@ pub enum Event<'a> {
     /// [`Io::close_after_output`].
     ///
     /// For a connection that has just been accepted, or whose PROXY header or handshake of TLS has
-    /// just come to its end, this comes after its first bytes were offered, or when it has said
+    /// just come to its end, this comes after its first bytes were given, or when it has said
     /// nothing for as long as
     /// [`Limits::drain_idle_timeout`](crate::Limits::drain_idle_timeout). For one that was handed
-    /// over it comes after what had arrived was offered: its client may be one that only listens.
+    /// over it comes after what had arrived was given: its client may be one that only listens.
     Draining,
     /// Connections wait for memory, and this one holds more than the smallest buffer: what the
     /// session has gathered should move to where it is written, if it can. By default: nothing.
     MemoryShort,
-    /// The engine ends this connection for want of memory, in the words of
+    /// The engine ends this connection for lack of memory, in the words of
     /// [`ListenerOptions::refusal`](crate::ListenerOptions::refusal) where no other reply is under
     /// way. What the session holds of the request is to be dropped now: the connection may stay for
     /// a while until its peer has read. By default: nothing.

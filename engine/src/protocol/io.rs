@@ -141,7 +141,7 @@ impl Io<'_> {
         }
     }
 
-    /// Finds out the address if something is counted by it for whoever sends a job.
+    /// Finds out the address if jobs are counted by it.
     #[inline]
     pub(crate) fn learn_address_if_counted(&mut self) {
         let memory_counts = self.common.shared.memory.pools.counts_addresses();
@@ -228,7 +228,7 @@ impl Io<'_> {
 
     /// Hands this connection over to another protocol, after this call: this one's session is
     /// closed ([`Protocol::closed`](crate::Protocol::closed)), the other gets
-    /// [`Event::Connected`](crate::Event::Connected), and is offered all input that was not
+    /// [`Event::Connected`](crate::Event::Connected), and is given all input that was not
     /// consumed. What is queued by then is sent first. Phase, deadlines and stalls begin anew, with
     /// `Phase::Head`. Limits and shares stay those of the listener. The end of the connection,
     /// should this call wish it as well, goes before.
@@ -392,7 +392,7 @@ impl Io<'_> {
     }
 
     /// The input that the protocol has left ([`Received::NeedMore`](crate::Received::NeedMore)):
-    /// the beginning of a message, when its time is up. Empty while it is offered.
+    /// the beginning of a message, when its time is up. Empty while it is given.
     pub fn left_input(&self) -> &[u8] {
         self.connection.inbox().remainder()
     }
@@ -540,15 +540,15 @@ impl Io<'_> {
     }
 
     /// No more input is wanted, ever (the last request of this connection has been read).
-    /// Nothing is received any more; what was received is not offered again.
+    /// Nothing is received any more; what was received is not given again.
     pub fn end_input(&mut self) {
         self.connection.close(Closing::Input);
     }
 
-    /// Sends FIN after this call and goes on receiving: the peer reads the end of this side's
-    /// stream, and what it still sends is offered. Nothing may be written afterwards. False, and
-    /// nothing happens, where output is queued, or the connection is spliced, handed over or
-    /// ending.
+    /// Sends FIN after this call and continues to receive: the peer reads the end of this side's
+    /// stream, and the protocol is given what it still sends. Nothing may be written afterwards.
+    /// False, and nothing happens, where output is queued, or the connection is spliced, handed
+    /// over or ending.
     #[must_use = "the peer may not see the end"]
     pub fn end_output(&mut self) -> bool {
         let connection = &mut *self.connection;

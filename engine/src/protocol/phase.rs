@@ -40,7 +40,7 @@ impl Phase {
 }
 
 /// Why a protocol left input unconsumed that it could have understood. Receiving stops, TCP does
-/// the rest, and the input is offered again when the reason is over.
+/// the rest, and the input is given again when the reason is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stall {

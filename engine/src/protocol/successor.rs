@@ -11,11 +11,11 @@
 //! - U1: a connection has one session at any time; the new one is there before the old one is
 //!   closed, and no call of the old protocol comes after [`Protocol::closed`].
 //! - U2: what the old protocol queued is sent before what the new one queues; the new one is
-//!   offered every byte that the old one has not consumed, once, in order, then the end of the
+//!   given every byte that the old one has not consumed, once, in order, then the end of the
 //!   stream.
-//! - U3: no job changes its protocol: none is under way at the moment of the change, and one that
-//!   comes back for nobody is retired by the protocol that made it.
-//! - U4: the connection goes on counting for the listener that accepted it.
+//! - U3: no job changes its protocol: none is under way at the moment of the change, and one whose
+//!   connection is gone is retired by the protocol that made it.
+//! - U4: the connection still counts for the listener that accepted it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -214,7 +214,7 @@ impl Successors {
         }
     }
 
-    /// Frees jobs that nobody needed since the last call.
+    /// Frees jobs that were not needed since the last call.
     pub(crate) fn trim(&mut self) -> Trimmed {
         let mut trimmed = Trimmed::default();
         for entry in &mut self.entries {

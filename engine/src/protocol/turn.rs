@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 /// One pass of a network thread over everything that has arrived.
 ///
-/// Every byte offered during a turn had been received before the turn's number was given out, so
+/// Every byte given during a turn had been received before the turn's number was given out, so
 /// what a service looks up during the turn is never older than the requests it answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {

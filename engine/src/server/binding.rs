@@ -153,7 +153,7 @@ fn bind_unix_patiently(
     }
 }
 
-/// The same in one try: for a caller who comes again by itself.
+/// The same in one try, for a caller that tries again by itself.
 ///
 /// # Errors
 /// As [`bind_unix`], and `WouldBlock` while another process has locked the directory.
@@ -259,7 +259,7 @@ mod tests {
         let (kind, mode) = (SocketType::STREAM, 0o600);
         let held = RefCell::new(Some(lock_directory(&path).expect("free")));
         let bound = bind_unix_patiently(&path, kind, mode, |_| drop(held.take()));
-        drop(bound.expect("it was let go"));
+        drop(bound.expect("it was dropped"));
         let _held = lock_directory(&path).expect("free");
         let mut waited = Duration::ZERO;
         let bound = bind_unix_patiently(&path, kind, mode, |pause| waited += pause);
@@ -308,7 +308,7 @@ mod tests {
         drop((socket, file));
         assert!(path.exists(), "its server was killed");
         let (socket, file) =
-            bind_unix(&path, SocketType::STREAM, 0o660).expect("nobody listens there");
+            bind_unix(&path, SocketType::STREAM, 0o660).expect("no listener there");
         drop((socket, file));
         assert!(!path.exists());
         std::fs::write(&path, "precious").expect("written");

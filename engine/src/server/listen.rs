@@ -11,8 +11,8 @@
 //! Sockets that a service accepts from itself ([`ServiceSocket`](crate::ServiceSocket))
 //! are handed over with its listener's.
 //!
-//! With fewer sockets than threads only so many threads accept: several io_urings that accept from
-//! one socket do not share it out (one of them got all connections that came one after the other).
+//! With fewer sockets than threads, only one thread for each socket accepts: several io_urings that
+//! accept from one socket do not share its load (one got all connections that came in sequence).
 //! With more, a thread takes several: whatever waits in any of them is served.
 
 use std::os::fd::OwnedFd;

@@ -36,13 +36,13 @@ pub enum NetworkThreads {
     /// for up to seven processors, then one for every four, sixteen at most.
     #[default]
     Auto,
-    /// So many, at least one.
+    /// This number, at least one.
     Exactly(usize),
 }
 
 impl NetworkThreads {
-    /// How many these are in this process. `Auto` is chosen once: whoever asks gets the same,
-    /// also when the affinity or the quota has changed since.
+    /// How many these are in this process. `Auto` is chosen once: every caller gets the same
+    /// number, also when the affinity or the quota has changed since.
     #[must_use]
     pub fn count(self) -> usize {
         static CHOSEN: OnceLock<usize> = OnceLock::new();

@@ -40,7 +40,7 @@ pub struct ListenerOptions {
     /// True if the protocol can take nothing that it may not retain
     /// ([`Io::retain`](crate::Io::retain)). Where its listener has TLS, connections receive into
     /// the common pages whatever they choose, and what is in their records is copied to pages of
-    /// `region`, one for each piece, before it is offered; only what the protocol leaves there
+    /// `region`, one for each piece, before it is given; only what the protocol leaves there
     /// without a stall ([`Received::NeedMore`](crate::Received::NeedMore)) is not.
     pub retains_all: bool,
     /// Where connections receive to from their first byte on, until
@@ -74,7 +74,7 @@ pub struct ListenerOptions {
     pub alpn: &'static [&'static str],
     /// The oldest version of TLS that the protocol allows, where its listener has TLS. A handshake
     /// that comes to an older one is refused (the alert `protocol_version`), whatever else the
-    /// listener's configuration would take, and whoever shares that.
+    /// listener's configuration would take, also if other listeners share it.
     pub tls_oldest: TlsVersion,
     /// Bounds of its connections that differ from the server's.
     /// [`Server::listener_limits`](crate::Server::listener_limits) replaces each that it names.
@@ -110,17 +110,18 @@ pub struct WorkersPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartSize {
-    /// So many workers, one at least, which no other job takes; the part has no others. All such
-    /// parts of a server have half of its workers at most, and less each where more is asked for.
+    /// This number of workers, at least one, which no other job takes; the part has no others. All
+    /// such parts of a server have half of its workers at most, and each has less if they ask for
+    /// more.
     Own(u32),
-    /// As many as are free for everybody: a quarter of the workers stays with the other jobs. One
-    /// is the part's own.
+    /// All free workers but a quarter of them, which stays with the other jobs. One is the part's
+    /// own.
     Common,
-    /// As many as are free for everybody, and a sixteenth of the workers, one at least, that no
-    /// other job takes: for a kind of work that never waits for a client ([`KeptWork`]), so that no
-    /// handler that waits keeps it out. Its jobs do not count among those of the listener, and
-    /// parts of the same name are one part, whichever listeners have it. With fewer than sixteen
-    /// workers all such parts of a server are one.
+    /// The same, and a sixteenth of the workers, at least one, that no other job takes: for a kind
+    /// of work that never waits for a client ([`KeptWork`]), so that no handler that waits keeps it
+    /// out. Its jobs do not count among those of the listener, and parts of the same name are one
+    /// part, whichever listeners have it. With fewer than sixteen workers all such parts of a
+    /// server are one.
     Kept,
 }
 
@@ -173,7 +174,7 @@ impl WorkersPart {
         }
     }
 
-    /// Whether two of them, of any two listeners of a server with so many workers, are one part.
+    /// Whether two of them, of any listeners of a server with this number of workers, are one part.
     pub(crate) fn is_same_kept(&self, other: &WorkersPart, workers: u32) -> bool {
         [self, other].iter().all(|part| part.size == PartSize::Kept)
             && (self.name == other.name || workers < KEPT_PART)

@@ -116,8 +116,8 @@ impl Handle {
     /// named. Everything else is as it was at the start. A listener that `listeners` does not reach
     /// has those that it was started with.
     ///
-    /// Returns at once; network threads follow in their next turns. No connection is closed because
-    /// there are more than a new bound allows; a deadline that has passed by the new measure fires.
+    /// Returns at once; network threads follow in their next turns. Connections beyond a new bound
+    /// stay open; a deadline that has passed by the new limits fires.
     pub fn change_limits(&self, limits: &Limits, listeners: &[ListenerLimits]) {
         self.0.change_limits(LimitChange {
             server: limits.clone(),

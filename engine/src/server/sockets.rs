@@ -10,8 +10,8 @@
 //! | another process | of a server of the same name, that speaks the same protocol where it    |
 //! |                 | was told to listen, or does; of several the first                       |
 //!
-//! Whoever has a passed socket beside this process keeps the connections that wait in it, so no
-//! option of it is changed but that it does not block, sends at once, and waits for first bytes.
+//! Another process that has a passed socket keeps the connections that wait in it. So no option of
+//! the socket is changed except that it does not block, sends at once, and waits for first bytes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -229,7 +229,7 @@ impl PassedSockets {
         self.postponed().push(later);
     }
 
-    /// There is a server that serves until this one does.
+    /// Another server serves until this one does.
     pub(crate) fn come_from(&self, before: Before) {
         *self.before.lock() = Some(before);
     }

@@ -418,7 +418,7 @@ impl NetworkThread {
                 datagram_region,
             },
         );
-        // The sockets listen already: whoever connects from now on is served.
+        // The sockets listen already: every client that connects from now on is served.
         report.tell(Ok(()));
         loop {
             if network.turn()? == After::Done {

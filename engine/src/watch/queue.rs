@@ -4,7 +4,7 @@
 //! - V1: an entry is in the queue at most once, and a change of what is wanted puts it there
 //!   afterwards; so the thread sees the last change, however many there were.
 //! - V2: the queue has room for every entry of its thread that was ever wanted, so that only the
-//!   first start can fail for want of memory.
+//!   first start can fail for lack of memory.
 //! - V3: a closed queue takes nothing: no thread would read it.
 //! - V4: what is wanted changes under the lock, with its place in the queue or not at all: a start
 //!   that fails undoes nothing of another one.
@@ -38,7 +38,7 @@ pub(crate) struct WatchEntry {
     pub(crate) signalled: Box<dyn Fn(u64) + Send + Sync>,
     /// Changed under the queue's lock.
     wanted: AtomicBool,
-    /// Stands in the queue; changed under its lock.
+    /// It is in the queue; changed under its lock.
     is_listed: AtomicBool,
     /// The thread's number of it; for the thread alone.
     pub(crate) place: AtomicU64,

@@ -12,8 +12,8 @@
 //!   whatever was asked for a listener, and is one for all of them ([`PartSize::Kept`]).
 //! - that of a mount, or of anything else that may block (`blocking.rs`), while a worker runs it.
 //!   A job that has to wait there has left that of its listener, because it holds no worker; when
-//!   it goes on, it is inside again at once. So a listener may be beyond its bound by such jobs for
-//!   a while, and none of its others enters meanwhile.
+//!   it continues, it is inside again at once. So a listener may be beyond its bound by such jobs
+//!   for a while, and none of its others enters meanwhile.
 //!
 //! Invariants
 //! - K1: `common_used` is the sum over all members of what is inside beyond the guarantee. Without
@@ -345,9 +345,9 @@ fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The parts of listeners, in a server with so many workers, each with its listener and the number
-/// of its member: the listeners come first, then the parts of the first, and so on, of those that
-/// are the same only one.
+/// The parts of listeners, in a server with `workers` workers, each with its listener and the
+/// number of its member: the listeners come first, then the parts of the first, and so on, of those
+/// that are the same only one.
 pub(crate) fn numbered<'a>(
     workers: u32,
     parts: &[&'a [WorkersPart]],
@@ -468,7 +468,7 @@ impl Listeners {
         self.note_waiting(limit);
     }
 
-    /// A job goes on that was parked meanwhile.
+    /// A job that was parked continues.
     pub(crate) fn enter_beyond(&self, member: usize) {
         self.limit.lock().enter_beyond(member);
     }
@@ -525,7 +525,7 @@ impl Listeners {
     /// Jobs that wait now. One load.
     #[inline]
     pub(crate) fn waiting(&self) -> u32 {
-        // ORDER: Relaxed: the lock orders what is counted, and nobody sleeps on this.
+        // ORDER: Relaxed: the lock orders what is counted, and no thread sleeps on this.
         self.waiting.load(Ordering::Relaxed)
     }
 

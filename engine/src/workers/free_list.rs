@@ -1,6 +1,6 @@
 //! Jobs kept for the next requests, so that those allocate nothing.
 //!
-//! As many as were ever in flight at once would stay for ever. Therefore it notes the fewest that
+//! Without a bound, as many would stay as were ever in flight at once. So it notes the fewest that
 //! were idle in a period: those were not needed, and some of them are freed at its end.
 //!
 //! Invariant: `least` is at most the number kept. Taking and keeping cost a few instructions;

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - D1: while jobs of both ranks wait, one in [`AFTER_OTHERS_PART`] that is taken comes after
-//!   others: neither rank waits for ever.
+//!   others: neither rank waits without end.
 //!
 //! Ordering: that of the queues.
 
@@ -29,7 +29,7 @@ pub(crate) enum Rank {
 }
 
 impl Rank {
-    /// The order in which they are looked at when so many jobs were taken before.
+    /// The order in which they are looked at, by the number of jobs that were taken before.
     #[inline]
     fn order(taken: u64) -> [Rank; 2] {
         if taken.is_multiple_of(AFTER_OTHERS_PART) {

@@ -10,12 +10,12 @@
 //! - A turn has eight tries, and none once they took 200 microseconds.
 //! - The *place* of the request (a mount, a route) has the right. A [`PromptRight`] is one place's.
 //!
-//! Which file systems keep the promise is told by [`FileSystem`]. A program that has to permit each
+//! [`FileSystem`] says which file systems keep the promise. A program that has to permit each
 //! access, such as a virus scanner, can make any of them wait, and the kernel does not tell which
 //! files it watches. So the right for a directory is [unproven](PromptRight::unproven) at first:
 //! workers answer until a thread has opened and read a file there and was quick, which is when a
 //! request wants to be tried, and again after each loss (`prompt/proof.rs`). A program that hangs
-//! later, when the right is there, stops the network thread until it goes on: no call bounds an
+//! later, when the right is there, stops the network thread until it continues: no call bounds an
 //! open(2), and the right is lost only then.
 //!
 //! The promise is watched. A try of two milliseconds or more may have waited, or this thread was

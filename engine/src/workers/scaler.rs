@@ -98,8 +98,7 @@ impl Scaler {
         }
     }
 
-    /// Sends all workers home and waits for them, but not for ever: those that do not come are the
-    /// result.
+    /// Ends all workers and waits for them, up to a bound: the result is those that have not ended.
     pub(crate) fn stop(self, shared: &Shared) -> Vec<LeftBehind> {
         let began = Instant::now();
         let patience = began + LEAVE_MAX;
@@ -245,7 +244,7 @@ fn look(shared: &Shared, active: u32) -> Option<Activity> {
     Some(activity)
 }
 
-/// Lets so many workers be active, and has so many more: idle ones first, then new ones.
+/// Sets how many workers may be active, and adds some: idle ones first, then new ones.
 fn take(
     shared: &Arc<Shared>,
     step: Step,

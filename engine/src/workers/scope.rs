@@ -22,7 +22,7 @@ pub struct WorkerScope<'a> {
 }
 
 /// Whether the job is of a kind of work that keeps a part of the workers
-/// ([`KeptWork`](crate::KeptWork)), and goes on as another one.
+/// ([`KeptWork`](crate::KeptWork)), and continues as another one.
 ///
 /// | state    | while                                       | next                              |
 /// |----------|---------------------------------------------|-----------------------------------|
@@ -108,19 +108,19 @@ impl<'a> WorkerScope<'a> {
         std::thread::sleep(PAUSE);
     }
 
-    /// Whether the job was told [`Entry::Parked`], or that it goes on
+    /// Whether the job was given [`Entry::Parked`], or continues
     /// [elsewhere](WorkerScope::end_kept_work): what it made is dropped, and it runs again.
     pub fn is_parked(&self) -> bool {
         self.visitor.parked.is_some() || self.kept_work == KeptWorkRun::Ended
     }
 
     /// For a protocol, before it runs a job that begins with a kind of work that keeps a part of
-    /// the workers ([`KeptWork`](crate::KeptWork)) and goes on as something else.
+    /// the workers ([`KeptWork`](crate::KeptWork)) and continues as something else.
     pub fn begin_kept_work(&mut self) {
         self.kept_work = KeptWorkRun::Begins;
     }
 
-    /// For what does such work: it is done, and what follows may wait for a client or for anybody.
+    /// For a job that does such work: it is done, and what follows may wait for a client or a lock.
     /// True: the job is in the part of that work, so it has to return at once, as one that is
     /// parked, and comes again as a job of its own kind. False: go on.
     #[must_use]

@@ -9,7 +9,7 @@
 //! Invariants
 //! - WD1: an index whose job was withdrawn has a reservation till it is free again, so there is an
 //!   index for each reservation (W1).
-//! - WD2: a job is withdrawn or run: who takes it out of its place, under the lock, has it. One
+//! - WD2: a job is withdrawn or run: what takes it from its place, under the lock, has it. One
 //!   that has run lies in its place again, and its mark says that it does not wait.
 
 use super::dispatcher::Dispatcher;

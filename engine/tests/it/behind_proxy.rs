@@ -1,5 +1,5 @@
-//! A listener behind a load balancer on both drivers, with real sockets: who may connect, and whom
-//! it serves.
+//! A listener behind a load balancer on both drivers, with real sockets: who may connect, and which
+//! client it serves.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -61,7 +61,7 @@ pub(crate) fn hears(
     said: &[&[u8]],
 ) -> Result<String, ErrorKind> {
     let mut client = connect_from(from, server)?;
-    // A reset is told once: the client may see it here, and a plain end when it reads.
+    // A reset is reported once: the client may see it here, and a plain end when it reads.
     let was_reset = said.iter().any(|piece| client.write_all(piece).is_err());
     let mut text = String::new();
     match client.read_to_string(&mut text) {

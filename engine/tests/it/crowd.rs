@@ -1,8 +1,8 @@
 //! A crowd at the door does not delay a client that is in: on both drivers.
 //!
-//! The network thread is held while hundreds of clients connect. When it goes on, a client that was
-//! there before asks how many connections have been let in, and its answer comes before most are.
-//! So does that of a newcomer from another address.
+//! The network thread is held while hundreds of clients connect. When it continues, a client that
+//! was there before asks how many connections have been let in, and its answer comes before most
+//! are. So does that of a newcomer from another address.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};

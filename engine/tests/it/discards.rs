@@ -33,7 +33,7 @@ struct Speaker {
     aborts: bool,
 }
 
-/// Who takes over.
+/// The process that takes over.
 struct Other {
     state_panics: bool,
 }

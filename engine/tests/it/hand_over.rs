@@ -98,10 +98,13 @@ fn a_successor_learns_that_the_server_drains() {
         running.handle().drain();
         let deadline = Instant::now() + patience();
         while troupe.drains_told.load(Relaxed) < 1 {
-            assert!(Instant::now() < deadline, "{choice:?}: the speaker is told");
+            assert!(
+                Instant::now() < deadline,
+                "{choice:?}: the speaker is notified"
+            );
             std::thread::yield_now();
         }
-        // One that is handed over now is told as well.
+        // One that is handed over now is notified as well.
         client.write_all(b"go 2\n").expect("it reads");
         client.shutdown(Shutdown::Write).expect("open");
         let mut heard = String::new();

@@ -232,7 +232,7 @@ fn a_socket_that_is_removed_before_the_new_server_is_ready_is_made_by_that() {
         old.running.wait().expect("it has handed over");
         drop(old.handover);
         expect_served(at);
-        // Whoever comes next finds the new server.
+        // The next client finds the new server.
         drop(ask_at(&path));
         next.end();
         assert!(!path.exists());

@@ -1,5 +1,5 @@
-//! What tests of listeners behind a load balancer share: headers, and a protocol that says whom it
-//! serves.
+//! What tests of listeners behind a load balancer share: headers, and a protocol that says which
+//! client it serves.
 
 use std::net::SocketAddr;
 

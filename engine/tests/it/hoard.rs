@@ -24,7 +24,7 @@ static LARGE: [u8; LARGE_BYTES] = [b'.'; LARGE_BYTES];
 /// | `last`   | a job of it lasts as long as the connection                  |
 /// | `keep`   | keeps the page of the line                                   |
 /// | `free`   | drops them                                                   |
-/// | `stream` | sends a chunk whenever little is queued, for ever            |
+/// | `stream` | sends a chunk whenever little is queued, without end         |
 /// | `large`  | sends [`LARGE_BYTES`] at once                                |
 /// | `body`   | waits for more of a body; what is no whole line is left      |
 /// | `wait`   | leaves all that follows until [`Hoard::wake`]                |

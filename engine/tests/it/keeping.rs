@@ -240,7 +240,7 @@ fn who_keeps_too_much_stalls_and_nobody_else_feels_it() {
             modest.ask(&message(b'x', round, 20_000));
         }
         assert_eq!(stalls(), 1);
-        // The hoard is emptied, and the connection goes on.
+        // The hoard is emptied, and the connection continues.
         let hoard = std::mem::take(&mut *tally.hoard.lock());
         assert_eq!(hoard.len(), 8);
         for payload in &hoard {
@@ -428,7 +428,7 @@ fn sim_bodies_are_whole_under_every_fault_and_all_pages_come_back() {
         let mut turns = 0;
         while !talkers.is_empty() {
             turns += 1;
-            assert!(turns < TURNS_MAX, "seed {seed}: somebody waits for ever");
+            assert!(turns < TURNS_MAX, "seed {seed}: a client still waits");
             server.turn();
             talkers.retain_mut(|talker| !talker.step(&mut dice, seed));
         }

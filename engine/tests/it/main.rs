@@ -1,7 +1,7 @@
 //! The engine on real sockets and in simulations: one program, so that it is linked once.
 //! What changes the whole process runs in one of its own (`flatpath_testkit::in_child`).
 
-/// Tests of `run(seed, faults, lossless)`, with so many seeds each.
+/// Tests of `run(seed, faults, lossless)`, with `$seeds` seeds each.
 macro_rules! in_each_world {
     ($seeds:expr, $run:ident) => {
         #[test]

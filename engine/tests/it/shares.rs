@@ -46,7 +46,7 @@ fn all_are_served(running: Running, mut slow: TcpStream) {
     handle.drain();
     running.wait().expect("a clean end");
     let held_back = handle.figures().jobs().held_back;
-    assert_eq!(held_back, 0, "none waits for ever");
+    assert_eq!(held_back, 0, "none still waits");
 }
 
 #[test]

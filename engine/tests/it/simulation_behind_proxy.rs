@@ -1,7 +1,7 @@
 //! Listeners behind a load balancer on the simulated driver: hundreds of seeds, every fault.
 //!
 //! Balancers and others connect, with headers of all kinds and bent ones, in pieces of any size,
-//! with the client's commands behind them. Checked are
+//! with the client's commands after them. Checked are
 //! - without losses: behind a good header a client hears what its commands are answered with, also
 //!   by protocols that take the connection over later; behind a bad one, or from elsewhere, it
 //!   hears nothing and is reset;
@@ -167,7 +167,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         .map(|_| Talker::new(&server, &mut dice, lossless))
         .collect();
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "seed {seed}: a client waits for ever");
+        assert!(turn < TURNS_MAX, "seed {seed}: a client still waits");
         talkers.iter_mut().for_each(|talker| talker.step(&mut dice));
         server.turn();
         server.advance(Duration::from_millis(dice.up_to(20)));
@@ -316,7 +316,7 @@ fn sim_what_clients_hold_is_not_counted_with_the_balancer_that_sent_their_header
         turns(&mut server);
         connection
     };
-    // So much that it is counted who holds how much.
+    // Enough that holders are counted.
     let few: Vec<Client> = (0..4).map(|_| hold("198.51.100.1:1", 0)).collect();
     // Together more than an address may.
     let crowd: Vec<Client> = (2..10)

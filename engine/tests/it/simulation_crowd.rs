@@ -129,7 +129,7 @@ fn sim_jobs_of_an_address_are_counted_until_they_are_back() {
             assert_eq!(client.read().len(), 60 * b"done 1\n".len());
         }
     }
-    // The other address has so many that its last ones come after others, the first has few.
+    // The other address has enough that its last ones come after others, the first has few.
     let many: Vec<Client> = (0..4).map(|_| ask(&mut server, 2, 60)).collect();
     let few = ask(&mut server, 1, 1);
     let mut answers = 0;

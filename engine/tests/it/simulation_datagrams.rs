@@ -376,12 +376,12 @@ fn sim_a_forced_end_waits_for_no_datagram() {
 fn sim_a_flood_of_one_address_takes_the_room_of_a_socket_and_not_the_answers_of_others() {
     each_seed(20, |seed| {
         let mut server = server(Conditions::calm(seed));
-        // As many as the socket has room for: nobody else is there, so all are answered.
+        // As many as the socket has room for: no other client is there, so all are answered.
         let room = 1024;
         let flood = |server: &mut SimulatedServer, count: usize| {
             (0..count).for_each(|_| server.send_datagram(host(1), b"echo flood"));
         };
-        // Until the server has read so many in all.
+        // Until the server has read that number in all.
         let read = |server: &mut SimulatedServer, count: usize| {
             for _ in 0..TURNS_MAX {
                 server.turn();

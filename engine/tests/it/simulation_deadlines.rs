@@ -42,7 +42,7 @@ const BEGAN: Duration = Duration::from_secs(1_000);
 enum Begin {
     /// With the time that it has.
     Whole(Phase),
-    /// Until so many eighths of that have passed.
+    /// Until this number of eighths of that have passed.
     Until(Phase, u32),
 }
 
@@ -106,7 +106,7 @@ fn own() -> Arc<ListenerLimits> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Drain,
-    /// The limits are so many eighths of the first ones.
+    /// The limits are this number of eighths of the first ones.
     Limits(u32),
 }
 
@@ -415,7 +415,7 @@ fn run(history: &[(Duration, Change)], is_unsent: bool) -> Vec<String> {
                 .expect("whole")
                 .drain(..)
                 .for_each(|it| it.wake());
-            // So many are called in a few turns.
+            // This number is called in a few turns.
             (0..20).for_each(|_| server.turn());
         }
         if time == READS {

@@ -1,5 +1,5 @@
 //! Shares of memory for addresses and listeners on the simulated driver: who is stalled, who is
-//! not, and when it goes on.
+//! not, and when it continues.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Site {
         }
     }
 
-    /// A client that holds so many buffers.
+    /// A client that holds some buffers.
     fn holder(&mut self, listener: usize, peer: Option<&str>, buffers: usize) -> Client {
         let peer = peer.map(|peer| SocketAddr::new(peer.parse().expect("an address"), 7));
         let client = self.server.connect_to(listener, peer);

@@ -86,7 +86,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         .map(|_| Talker::new(&server, &mut dice, lossless))
         .collect();
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "seed {seed}: somebody waits for ever");
+        assert!(turn < TURNS_MAX, "seed {seed}: a client still waits");
         talkers.iter_mut().for_each(|talker| talker.step(&mut dice));
         server.turn();
         server.advance(Duration::from_millis(dice.up_to(20)));

@@ -153,7 +153,7 @@ fn sim_connections_of_an_address_are_counted_from_a_change_on() {
     server.handle().change_limits(&limits, &[]);
     settle(&mut server);
     pass(&mut server, 2);
-    assert_eq!(open(&crowd), 5, "nobody is closed by a change");
+    assert_eq!(open(&crowd), 5, "a change closes none");
     let newcomer = server.connect_from(peer(1));
     newcomer.write(b"ping\n");
     expect(&mut server, &newcomer, "pong\n");

@@ -65,7 +65,7 @@ impl Site {
         (0..BUFFERS).map(|_| self.client("hold 1\n")).collect()
     }
 
-    /// Lets so many seconds pass, with turns in between.
+    /// Lets some seconds pass, with turns in between.
     fn pass(&mut self, seconds: u64) {
         for _ in 0..20 {
             self.server.turn();
@@ -258,7 +258,7 @@ fn sim_a_thread_whose_appeal_does_not_help_ends_a_holder_of_its_own() {
         site.pass(1);
         heard.extend(smaller.read());
     }
-    assert_eq!(heard, b"full\n", "it asks the other thread for ever");
+    assert_eq!(heard, b"full\n", "it asks the other thread without end");
     assert!(is_open(&largest) && is_open(&waits));
 }
 

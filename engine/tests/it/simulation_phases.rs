@@ -1,6 +1,6 @@
 //! A drain at each step of each way in which a connection begins: a plain request, the header of a
 //! load balancer, handshakes of TLS, TLS that a protocol begins, with a short request and a long
-//! upload behind it. For the server that hands over, a hand-over is this drain.
+//! upload after it. For the server that hands over, a hand-over is this drain.
 //!
 //! Every message of a client is cut into two pieces, each of which is a step. The drain begins
 //! before any of them, the client is delayed before that one, before all or before none, by less
@@ -21,7 +21,7 @@ const TURNS_MAX: usize = 10_000;
 /// More than the input that is kept of a connection, and than arrives in one turn.
 const LONG: usize = 200_000;
 
-/// One request for each connection, a line: `tls`, or `put N` with as many bytes behind it. As HTTP
+/// One request for each connection, a line: `tls`, or `put N` followed by as many bytes. As HTTP
 /// does, it lets a client that has asked for nothing yet ask within the time of an idle connection.
 struct Uploads;
 
@@ -322,7 +322,7 @@ fn run(seed: u64, case: &Case) -> bool {
     let fifth = Conditions::calm(seed).limits.drain_idle_timeout / 5;
     let owed = format!("done {}\n", case.bytes).into_bytes();
     let (mut step, mut drains) = (0, false);
-    // It is accepted: who waits in the backlog is for whoever else has the socket.
+    // It is accepted: one that waits in the backlog is for another process that has the socket.
     (0..4).for_each(|_| server.turn());
     for turn in 0.. {
         assert!(turn < TURNS_MAX, "seed {seed}, {case:?}: no end");

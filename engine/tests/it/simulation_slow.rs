@@ -144,7 +144,7 @@ fn sim_a_body_may_begin_late_and_be_as_slow_as_the_minimum_rate() {
     assert_eq!(client.read(), b"late\n", "half of the rate is too little");
 }
 
-/// Lets an idle connection live for so many periods.
+/// Lets an idle connection live for some periods.
 struct Patient(u32);
 
 impl Protocol for Patient {

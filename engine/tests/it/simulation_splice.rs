@@ -108,7 +108,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) -> u64 {
         .map(|pair| [(); 2].map(|()| Half::new(&server, pair, &mut dice, lossless)))
         .collect();
     let mut turns = 0;
-    // One whose other half is gone may wait for ever: the drain ends it.
+    // One whose other half is gone may wait without end: the drain ends it.
     let over = |pair: &[Half; 2]| {
         let [one, other] = pair;
         one.ended && other.ended || !lossless && (one.ended || other.ended)

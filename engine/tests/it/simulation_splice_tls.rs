@@ -240,7 +240,7 @@ fn run(seed: u64, faults: Faults, leave: impl Fn(&mut Random, &mut End)) -> (u64
         leave(&mut dice, end);
     }
     let is_lossless = |pair: &[End; 2]| pair.iter().all(|it| it.leaves == Leaves::WhenAllIsSaid);
-    // One whose other end is gone, or that has met nobody, may wait for ever: the drain ends it.
+    // One whose other end is gone, or that has met none, may wait without end: the drain ends it.
     let is_over = |pair: &[End; 2]| match is_lossless(pair) {
         true => pair.iter().all(|end| end.ended),
         false => pair.iter().any(|end| end.ended),

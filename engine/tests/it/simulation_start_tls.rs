@@ -65,7 +65,7 @@ fn sim_tls_begins_where_the_client_asks_for_it() {
     });
 }
 
-/// Somebody on the way sends a command behind the client's own.
+/// An attacker on the way sends a command after the client's own.
 #[test]
 fn sim_what_was_sent_in_the_clear_is_not_answered_within_tls() {
     for behind in [&b"ping\n"[..], b"p", &[0; 9_000]] {

@@ -46,7 +46,7 @@ struct Talker {
     tls: TlsClient,
     said: Vec<String>,
     owed: String,
-    /// Bytes on their way to the server, of which it has so many.
+    /// Bytes on their way to the server, and how many of them it has.
     out: Vec<u8>,
     chunk_bytes_max: usize,
     has_closed: bool,
@@ -131,7 +131,7 @@ fn run(seed: u64, faults: Faults, lossless: bool) {
         .map(|_| Talker::new(&server, &configs, &mut dice))
         .collect();
     for turn in 0.. {
-        assert!(turn < TURNS_MAX, "seed {seed}: a client waits for ever");
+        assert!(turn < TURNS_MAX, "seed {seed}: a client still waits");
         talkers.iter_mut().for_each(|talker| talker.step(&mut dice));
         server.turn();
         server.advance(Duration::from_micros(dice.up_to(200)));

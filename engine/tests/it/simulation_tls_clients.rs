@@ -141,7 +141,7 @@ fn sim_who_comes_again_is_verified_again() {
     let (before, after) = (Authority::new("before"), Authority::new("after"));
     for version in VERSIONS {
         let known = client_config_of(version, &before.issue("a", 1, 2999));
-        // With sessions to resume, from when nobody was verified.
+        // With sessions to resume, from when no client was verified.
         let config = server_config();
         let mut server = serve(&config);
         for words in ["unknown (full)", "unknown (resumed)"] {
@@ -180,7 +180,7 @@ fn sim_sessions_are_resumed_at_every_server_with_the_key() {
             config.share_tickets(&keys(&[[1; 32]])).expect("shared");
         }
         let mut servers = [serve(first), serve(second), serve(alone)];
-        // A client that keeps nothing of what it is told later comes with its first ticket.
+        // A client that keeps no later ticket comes with its first one.
         let came = |server: &mut SimulatedServer, client: &Arc<ClientConfig>| {
             let heard = asks(server, client).expect("heard");
             heard == "unknown (resumed)"
@@ -202,7 +202,7 @@ fn sim_sessions_are_resumed_at_every_server_with_the_key() {
             .expect("shared");
         assert!(came(&mut servers[1], &client));
         assert!(!came(&mut servers[0], &client));
-        // A client whose ticket nobody opens is as good as a new one.
+        // A client whose ticket cannot be opened is as good as a new one.
         first.share_tickets(&keys(&[[3; 32]])).expect("shared");
         assert!(!came(&mut servers[0], &client));
         assert!(came(&mut servers[0], &client));

@@ -123,7 +123,7 @@ fn sim_a_connection_for_a_challenge_ends_with_its_handshake() {
     }
 }
 
-/// A record of a ClientHello that says how long it is, and then goes on without an end.
+/// A record of a ClientHello that says how long it is, and then continues without an end.
 fn part_of_a_hello(bytes: u32, is_first: bool) -> Vec<u8> {
     let [_, length @ ..] = bytes.to_be_bytes();
     let head = [&[1][..], &length].concat();
@@ -227,7 +227,7 @@ fn sim_keys_are_changed_as_often_as_it_brings_something() {
     }
     pair.talk();
     pair.end.tls.say(b"ping\n");
-    assert_eq!(pair.hears(), "pong\n", "so many in a row are");
+    assert_eq!(pair.hears(), "pong\n", "this number in a row is");
     for _ in 0..33 {
         pair.end.tls.tls.refresh_traffic_keys().expect("TLS 1.3");
     }
@@ -474,7 +474,7 @@ fn sim_more_connections_than_have_ciphers_ready_are_served_as_well() {
     for round in 1..3 {
         ends.iter_mut().for_each(|end| end.tls.say(b"ping\n"));
         for turn in 0.. {
-            assert!(turn < TURNS_MAX, "a client waits for ever");
+            assert!(turn < TURNS_MAX, "a client still waits");
             server.turn();
             for end in &mut ends {
                 let said = end.tls.take();

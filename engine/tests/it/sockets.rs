@@ -102,7 +102,7 @@ fn no_connection_is_lost_while_servers_relieve_each_other() {
     });
 }
 
-/// What is in any socket of the group is served, whoever many threads there are.
+/// What is in any socket of the group is served, however many threads there are.
 #[test]
 fn more_sockets_than_threads_are_all_accepted_from() {
     on_both(|choice| {

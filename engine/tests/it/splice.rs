@@ -136,7 +136,7 @@ fn what_was_said_behind_the_name_goes_along() {
     });
 }
 
-/// So many clients are answered by the server while a write finds no room, one after the other.
+/// This number of clients are answered by the server while a write finds no room, one by one.
 const TURNS_REFUSED: u32 = 50;
 
 #[test]

@@ -250,7 +250,7 @@ fn sim_pages_that_come_back_end_the_wait_for_every_starved_connection() {
         };
         let mut world = World::new(seed, faults);
         world.starve(20);
-        // What is kept is let go between two turns, that is, while the thread sleeps.
+        // What is kept is dropped between two turns, that is, while the thread sleeps.
         for _ in 0..20 - PAGES {
             world.keeper.give_back();
             let waited = world.until("a page is used", |world| {

@@ -1,4 +1,4 @@
-//! Signals of a program that starts a server and waits for it, and what `on_ready` is told. In a
+//! Signals of a program that starts a server and waits for it, and what `on_ready` gets. In a
 //! process of its own, which sends signals to itself.
 
 use std::env;

@@ -105,7 +105,7 @@ impl<F: Framing, H: Handler> Framed<F, H> {
         }
     }
 
-    /// What a client is told whose message is too long, before the connection ends.
+    /// The reply to a message that is too long, before the connection ends.
     #[must_use]
     pub fn too_long(mut self, words: &'static [u8]) -> Framed<F, H> {
         self.too_long = words;
@@ -231,8 +231,8 @@ impl<W> Task<W> {
 type Step = Result<Option<usize>, Stall>;
 
 impl<F: Framing, H: Handler> Framed<F, H> {
-    /// Goes on with the front of the input: how many bytes were used, none if it needs more, or why
-    /// it has to wait.
+    /// Continues with the front of the input: how many bytes were used, none if it needs more, or
+    /// why it has to wait.
     fn step(&self, context: &mut Context<'_, Self>, input: &[u8]) -> Step {
         if context.session.owes {
             self.pay(context).map_err(|NoRoom| Stall::Memory)?;

@@ -14,8 +14,8 @@ use crate::protocol::io::Io;
 pub enum Next {
     /// The next message.
     Message,
-    /// So many bytes that no framing looks at, then the next message: a body whose length the
-    /// message told, of any length that the handler allows. It is gathered in pooled buffers and
+    /// This number of bytes that no framing looks at, then the next message: a body whose length is
+    /// in the message, of any length that the handler allows. It is gathered in pooled buffers and
     /// given to [`Handler::body`]. The reply to work that others ran beside cannot be followed by
     /// one: what came after it was taken for messages.
     Body(usize),

@@ -229,7 +229,7 @@ fn a_job_that_enters_when_another_leaves_calls_for_a_worker() {
     assert!(bench.shared.scaler.is_woken.load(Ordering::Relaxed));
 }
 
-/// What one run of a job is told that asks `times` times, and keeps what it is given.
+/// The answers to one run of a job that asks `times` times, and keeps what it is given.
 fn asked(bench: &Bench, granted: Option<Permit>, times: usize) -> (Visitor, Vec<Entry>) {
     let mut visitor = Visitor::new(WORKERS_MAX, granted);
     let entries = (0..times).map(|_| bench.limit.enter_for(&mut visitor));

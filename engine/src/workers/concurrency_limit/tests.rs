@@ -270,7 +270,7 @@ struct Model {
     entered: Vec<[u32; 2]>,
     left: Vec<u32>,
     parked: Vec<u32>,
-    /// Jobs that were resumed: so many may be inside beyond the limits.
+    /// Jobs that were resumed: this number may be inside beyond the limits.
     beyond: u32,
 }
 

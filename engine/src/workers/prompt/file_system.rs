@@ -16,8 +16,8 @@
 //! Asking in another way does not pay there: `cachestat(2)` knows no page of an overlay, and a
 //! mapping for `mincore(2)` costs up to 20 us, as much as the worker that it would save.
 //!
-//! For data that the kernel moves by itself ([`FileSystem::has_at_hand`]) there is no call that
-//! fails where it would wait. So it is asked before: the last byte by `RWF_NOWAIT`, as a page that
+//! For data that the kernel moves by itself ([`FileSystem::has_at_hand`]) no call fails where it
+//! would wait. So it is asked before: the last byte by `RWF_NOWAIT`, as a page that
 //! is on its way from the disk counts as cached for `cachestat(2)`, and the pages by that. Where
 //! that is missing, or may not be asked (since 6.14 it tells of files that the caller could write),
 //! a byte of each 128 KiB is read, in as much as the kernel reads ahead by default.
@@ -80,7 +80,7 @@ enum AccessTime {
     Always,
 }
 
-/// Of so many bytes one is asked for where the kernel does not say which pages are cached.
+/// One byte of this number is asked for where the kernel does not say which pages are cached.
 const SAMPLE_BYTES: u64 = 128 * 1024;
 
 /// Seconds after which `relatime` sets it in any case.
@@ -313,7 +313,7 @@ impl FileSystem {
     }
 }
 
-/// Whether each of some of these bytes is there: the first, and one in so many.
+/// Whether each of some of these bytes is there: the first, and one in [`SAMPLE_BYTES`].
 fn is_sampled(bytes: Range<u64>, is_there: impl FnMut(u64) -> bool) -> bool {
     bytes.step_by(SAMPLE_BYTES as usize).all(is_there)
 }

@@ -52,7 +52,7 @@ impl Proof {
         Proof::by(Arc::clone(&self.look))
     }
 
-    /// Has a thread look. Where none can be started, or the look fails, it has taken for ever.
+    /// Has a thread look. Where none can be started, or the look fails, it counts as endless.
     pub(super) fn begin(&self) {
         let (look, took) = (Arc::clone(&self.look), Arc::<AtomicU64>::default());
         *self.took.lock() = Arc::clone(&took);

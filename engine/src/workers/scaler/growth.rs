@@ -21,7 +21,7 @@
 //! are faster, or for something that takes its time, where more are. That shows in the jobs taken
 //! within a [`WINDOW`]: with a quarter fewer workers the rate stays, or it falls; with a quarter
 //! more it rises, or not. What is not worth half of its share is taken back, and the next trial
-//! waits, twice as long each time. At low rates nobody is slowed down by waiting, so there is none.
+//! waits, twice as long each time. At low rates no job is slowed down by waiting, so there is none.
 //!
 //! Taken back is also what is runnable beyond twice the processors in two windows in a row: workers
 //! that were added while handlers slept, and compute now.
@@ -147,7 +147,7 @@ impl Growth {
         self.active_max
     }
 
-    /// So many of those that were to be added could not be.
+    /// `missed` of those that were to be added could not be.
     pub(super) fn missed(&mut self, missed: u64) {
         self.added = self.added.saturating_sub(missed);
     }

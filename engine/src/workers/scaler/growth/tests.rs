@@ -55,8 +55,8 @@ impl Samples {
     }
 }
 
-/// How many workers are added within so many samples at each of which `taken` jobs were taken by
-/// the others, while each added worker takes one job and gets stuck in it like those before.
+/// How many workers are added within this number of samples, at each of which the others took
+/// `taken` jobs, while each added worker takes one job and gets stuck in it like those before.
 fn added(samples: u32, taken: u64, activity: impl Fn(u32) -> Option<Activity>) -> u32 {
     let mut all = Samples::new(BOUNDS);
     let mut more = 0;
