@@ -65,13 +65,13 @@ impl<D: Driver> Network<D> {
             self.relimit_connections();
             self.fire_deadlines(); // Whatever was to move a connection has done so.
             self.follow_state();
-            // In any order: connections that a drain concerns, that have more to do, that wait for
-            // room, and that give back memory, jobs or files.
+            // In any order: connections that a drain concerns, that have more to do, and that wait
+            // for room.
             self.notify_drain();
             self.reconcile_again(); // What the events before have not finished.
             self.retry_waiting();
-            self.free_memory();
-            self.end_overdrawn();
+            self.free_memory(); // Only what has found no room now is a reason to end others.
+            self.end_overdrawn(); // The same for jobs and files.
             self.run_long_input(); // Long input, after all short requests of the turn.
             self.run_notified(); // Input wakes others: these are called in the same turn.
             self.introduce_read(); // Long input may have held the PROXY header.

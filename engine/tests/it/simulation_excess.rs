@@ -228,6 +228,34 @@ fn sim_bulk_of_an_address_of_which_little_lasts_does_not_wait_for_those_that_hol
     assert_ne!(crowd.clients[0].state(), ClientState::Open, "it has most");
 }
 
+#[test]
+fn sim_none_is_ended_for_one_that_finds_memory_in_the_same_turn() {
+    let mut crowd = Crowd::new(12);
+    let small = crowd.hold_half_of_the_reserve();
+    let runs = crowd.site.hoard.runs();
+    let newcomer = crowd
+        .site
+        .server
+        .connect_to(0, Crowd::address(Crowd::ADDRESSES));
+    newcomer.write(b"job\n");
+    for turn in 0.. {
+        assert!(turn < 1_000, "the job never ran");
+        if crowd.site.hoard.runs() > runs {
+            break;
+        }
+        crowd.site.server.turn();
+    }
+    // Its job waits for memory, but not long enough yet that others are ended for it.
+    (0..2).for_each(|_| crowd.site.server.turn());
+    assert_eq!(newcomer.read(), b"");
+    small[0].write(b"free\n");
+    small[1].write(b"free\n");
+    crowd.site.server.world().advance(SECOND / 50);
+    crowd.site.pass();
+    assert_eq!(newcomer.read(), b"ok\n");
+    assert_eq!(crowd.open(), Crowd::ADDRESSES);
+}
+
 /// Together many addresses hold nearly all, each of them less than its share.
 #[test]
 fn sim_jobs_of_an_address_that_holds_nothing_need_not_take_less_while_memory_is_short() {
