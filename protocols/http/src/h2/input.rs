@@ -498,6 +498,23 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_of_another_length_is_no_frame_wherever_it_is() {
+        let code_of = |kind, stream, bytes| {
+            let frame = Frame {
+                kind,
+                flags: 0,
+                stream,
+                bytes,
+            };
+            check(&frame).err()
+        };
+        assert_eq!(code_of(Kind::Ping, 0, 8), None);
+        assert_eq!(code_of(Kind::Ping, 1, 8), Some(Code::Protocol));
+        assert_eq!(code_of(Kind::Ping, 1, 7), Some(Code::FrameSize));
+        assert_eq!(code_of(Kind::Reset, 0, 5), Some(Code::FrameSize));
+    }
+
+    #[test]
     fn half_of_a_preface_or_of_a_frame_of_no_kind_is_part_of_a_head_and_of_a_body_is_not() {
         let mut input = Input::new(BLOCK_BYTES_MAX);
         assert!(input.is_within_head() && !input.is_greeted());

@@ -286,11 +286,7 @@ impl<S: Service> Stream<S> {
         bytes_max: usize,
     ) -> Result<usize, Stall> {
         let mut sent = 0;
-        while !self.sent.is_complete
-            && !self.is_cut
-            && sent < bytes_max
-            && !connection.output_is_full()
-        {
+        while !self.sent.is_complete && sent < bytes_max && !connection.output_is_full() {
             let Some(sending) = &mut self.sending else {
                 break;
             };

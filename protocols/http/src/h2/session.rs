@@ -50,7 +50,7 @@ pub(crate) struct Session<S: Service> {
     pub(super) has_asked: bool,
     /// There were streams when the deadline was looked at.
     had_streams: bool,
-    /// What a stream that was moved by itself has to wait for.
+    /// What the connection has to wait for, as of the latest frame or job.
     waits: Option<Stall>,
     /// Since when nothing is read, in the time of turns.
     stalled_since: Option<Duration>,
@@ -110,23 +110,20 @@ impl<S: Service> Session<S> {
         input: &[u8],
     ) -> (usize, Option<Stall>) {
         self.begin(connection);
-        let (mut used, mut stall) = (0, None);
-        while stall.is_none() && !self.is_done() {
+        let mut used = 0;
+        while self.waits.is_none() && !self.is_done() {
             if let Err(on) = self.makes_room(connection) {
-                stall = Some(on);
+                self.waits = Some(on);
                 break;
             }
             match self.step(connection, &input[used..]) {
                 Ok(0) => break,
-                Ok(bytes) => {
-                    used += bytes;
-                    stall = self.waits.take();
-                }
-                Err(Stop::Waits(on)) => stall = Some(on),
+                Ok(bytes) => used += bytes,
+                Err(Stop::Waits(on)) => self.waits = Some(on),
                 Err(Stop::Ends(code)) => self.end(code),
             }
         }
-        stall = stall.or(self.waits.take());
+        let stall = self.waits.take();
         self.open_streams(connection);
         self.has_part = stall.is_none() && used < input.len();
         let moved = self.move_streams(connection);
@@ -155,7 +152,7 @@ impl<S: Service> Session<S> {
             let time = connection.turn().now().saturating_sub(since);
             let streams = self.streams.iter_mut();
             streams.for_each(|stream| stream.pace.stood_still(time));
-            self.first_due.forget();
+            // Each says then where its deadline is.
             self.moves_all = true;
         }
         if self.core.out.capacity() == 0 {
@@ -187,13 +184,9 @@ impl<S: Service> Session<S> {
 
     /// Moves what can move of one stream, after something that concerns it alone.
     pub(super) fn move_stream(&mut self, connection: &mut Connection<'_, S>, at: usize) {
-        let bytes_max = match self.streams.len() {
-            1 => SENT_ALONE_BYTES,
-            _ => SENT_AT_ONCE_BYTES,
-        };
-        let (sent, stall) = self.advance(connection, at, bytes_max);
+        let (sent, stall) = self.advance(connection, at, SENT_AT_ONCE_BYTES);
         // It goes on in its turn.
-        self.moves_all |= sent >= bytes_max;
+        self.moves_all |= sent >= SENT_AT_ONCE_BYTES;
         self.waits = self.waits.take().or(stall);
     }
 
@@ -422,7 +415,11 @@ impl<S: Service> Session<S> {
 
     /// A deadline has passed. True: the connection ends.
     pub(super) fn expired(&mut self, connection: &mut Connection<'_, S>, phase: Phase) -> bool {
-        if !connection.is_evicted() && !self.streams.is_empty() {
+        if connection.is_evicted() {
+            self.core.end(Code::NoError);
+            return true;
+        }
+        if !self.streams.is_empty() {
             let now = connection.turn().now();
             let core = &mut self.core;
             let link = &mut Link { connection, core };
@@ -435,7 +432,7 @@ impl<S: Service> Session<S> {
         }
         let is_told_now =
             phase == Phase::Idle && connection.draining() && !self.core.has_said_goodbye();
-        if is_told_now && !connection.is_evicted() {
+        if is_told_now {
             self.core.leave();
             return false;
         }

@@ -239,16 +239,13 @@ impl<S: Service> Stream<S> {
         self.awaited = defer::send(connection, job);
     }
 
-    /// Answers a job without a worker, unless its client wants no answer any more.
+    /// Answers a job without a worker. A stream that is cut has none here.
     fn answer_late(
         &mut self,
         connection: &mut Link<'_, '_, S>,
         mut job: Job<Http<S>>,
         response: Response,
     ) {
-        if self.is_cut {
-            return write::recycle(connection, job);
-        }
         defer::write_late(connection, &mut job, response);
         self.send_job(connection, job);
     }
@@ -329,8 +326,10 @@ impl<S: Service> Stream<S> {
 
     /// The upload of this job is never complete; its sink may want what arrived.
     pub(super) fn abandon(&mut self, connection: &mut Link<'_, '_, S>, job: Job<Http<S>>) {
-        self.give_window_back(connection);
-        let pending = self.incoming.take().map(|incoming| incoming.pending);
+        let pending = self.incoming.take().map(|incoming| {
+            debug_assert_eq!(incoming.unreleased, 0, "the window was given back before");
+            incoming.pending
+        });
         self.job = match upload::pass_remainder(connection, job, pending) {
             true => Home::Away,
             false => Home::Nothing,
@@ -355,7 +354,8 @@ impl<S: Service> Stream<S> {
             return;
         }
         connection.count_refusal(fault as usize);
-        if !matches!(self.job, Home::Nothing) || self.sending.is_some() {
+        debug_assert!(self.sending.is_none(), "what is answered reads no body");
+        if !matches!(self.job, Home::Nothing) {
             return self.reset(connection, Code::Cancel);
         }
         self.drop_body(connection);
@@ -387,16 +387,16 @@ impl<S: Service> Stream<S> {
                 self.begin_job(connection, job);
                 self.drop_body(connection);
             }
-            Home::Away if incoming.pending.is_opened() => {
+            Home::Away => {
+                debug_assert!(incoming.pending.is_opened(), "a job has its request");
                 incoming.pending.refusal = Some(fault);
-                incoming.pending.owes_continue = false;
                 incoming.release(connection, &mut self.flow);
             }
             Home::Here(job) if job.is_receiving() => {
                 job.refusal = Some(fault);
                 self.pass_refusal(connection);
             }
-            Home::Away | Home::Here(_) => return false,
+            Home::Here(_) => return false,
         }
         true
     }
@@ -404,9 +404,6 @@ impl<S: Service> Stream<S> {
     /// A job is here whose body was refused: it has the rest, if it wants that, and answers.
     fn pass_refusal(&mut self, connection: &mut Link<'_, '_, S>) {
         if let Home::Here(job) = std::mem::take(&mut self.job) {
-            if let Some(incoming) = &mut self.incoming {
-                incoming.release(connection, &mut self.flow);
-            }
             self.abandon(connection, job);
         }
     }
@@ -424,7 +421,7 @@ impl<S: Service> Stream<S> {
 
     /// There is no room for the request: its client may try again.
     pub(super) fn refuse(&mut self, connection: &mut Link<'_, '_, S>) {
-        self.drop_body(connection);
+        debug_assert!(self.incoming.is_none(), "no body arrives for it");
         self.reply(connection, Outgoing::words(REFUSAL, self.meta()));
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use flatpath_http::http::StatusCode;
 use flatpath_http::{
     BodyPlan, Disposition, Head, Http, IntoResponse, Plan, Reply, Request, Response, Router,
-    Service, Turn, UploadDecision, WorkerScope,
+    Service, TimeOut, Turn, UploadDecision, WorkerScope,
 };
 use flatpath_test::{Client, ClientState, Conditions, TestServer, each_seed};
 
@@ -14,6 +14,7 @@ use crate::h2_frames::{
     ACK, DATA, END_HEADERS, END_STREAM, GET, GOAWAY, HEADERS, PING, POST, RESET, SETTINGS,
     WINDOW_UPDATE, frame, frames, greeting, whole_frames,
 };
+use crate::tunnels;
 
 const SEEDS: u64 = 5;
 const LONG: usize = 3 << 20;
@@ -237,4 +238,158 @@ fn sim_a_request_does_something_whatever_its_reply() {
         "{idle_bytes} bytes are borne with"
     );
     assert_eq!((client.state(), answers), (ClientState::Open, 1400));
+}
+
+fn turns_without_workers(server: &mut TestServer) {
+    (0..10).for_each(|_| server.turn_without_workers());
+}
+
+/// Says this in pieces that a connection receives.
+fn say(server: &mut TestServer, client: &Client, said: &[u8]) {
+    for part in said.chunks(8000) {
+        client.write(part);
+        (0..4).for_each(|_| server.turn_without_workers());
+    }
+}
+
+fn reset(stream: u32) -> Vec<u8> {
+    frame(RESET, 0, stream, &[0, 0, 0, 8])
+}
+
+/// An extended CONNECT of `lines`.
+fn connect(path: &str) -> Vec<u8> {
+    let head = b"\x02\x07CONNECT\x86\x41\x01h\x00\x09:protocol\x05lines\x04";
+    [&head[..], &[path.len() as u8], path.as_bytes()].concat()
+}
+
+/// Of each tunnel something was said and not taken, in all more than the window of a connection.
+/// For other ends see `tunnels`.
+#[test]
+fn sim_a_connection_has_its_window_back_when_a_tunnel_ends_itself() {
+    const SAID_BYTES: usize = 16_000;
+    const WINDOW_BYTES: usize = 1024 * 1024;
+    let http = tunnels::service(&tunnels::Told::default());
+    let mut server = TestServer::new(Conditions::calm(1), http);
+    let client = server.connect();
+    say(&mut server, &client, &greeting());
+    for at in 0..=WINDOW_BYTES / SAID_BYTES {
+        let stream = 2 * at as u32 + 1;
+        let asked = frame(HEADERS, END_HEADERS, stream, &connect("/lines"));
+        say(&mut server, &client, &asked);
+        turns(&mut server);
+        let said = [&b"close\n"[..], &[b'x'; SAID_BYTES]].concat();
+        say(&mut server, &client, &frame(DATA, 0, stream, &said));
+        turns(&mut server);
+        let heard = client.read();
+        assert_eq!(goodbyes(&heard).len(), 0, "{:?}", frames(&heard));
+    }
+    assert_eq!(client.state(), ClientState::Open);
+}
+
+#[test]
+fn sim_a_client_that_sends_on_after_the_end_hears_why_it_ended() {
+    each_seed(SEEDS, |seed| {
+        let mut server = server(Conditions::calm(seed));
+        let client = server.connect();
+        client.write(&[greeting(), frame(PING, 0, 0, &[0; 7])].concat());
+        client.write(&get(1).repeat(100));
+        turns(&mut server);
+        client.write(&get(1).repeat(100));
+        turns(&mut server);
+        assert_eq!(goodbyes(&client.read()), [0]);
+        assert_eq!(client.state(), ClientState::Finished, "and not reset");
+    });
+}
+
+#[test]
+fn sim_a_client_whose_place_is_wanted_is_told_though_its_stream_waits() {
+    let mut conditions = Conditions::calm(1);
+    conditions.limits.connections_max = 1;
+    let mut server = server(conditions);
+    let client = server.connect();
+    let narrow = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    client.write(&[greeting(), narrow, get(1)].concat());
+    turns(&mut server);
+    assert_eq!(statuses(&client.read()), 1, "it waits for a window");
+    let newcomer = server.connect();
+    newcomer.write(&[greeting(), get(1)].concat());
+    turns(&mut server);
+    assert_eq!(server.statistics().connections_evicted, 1);
+    assert_eq!(goodbyes(&client.read()), [1]);
+    assert_eq!(statuses(&newcomer.read()), 1);
+}
+
+#[test]
+fn sim_a_stream_that_was_reset_is_not_answered_though_no_worker_began_in_time() {
+    const TIME: Duration = Duration::from_secs(1);
+    for is_reset in [false, true] {
+        let timed = Router::new().get("/", || "hello");
+        let http = Http::service(timed.layer(TimeOut::after(TIME)));
+        let mut server = TestServer::new(Conditions::calm(1), http);
+        let client = server.connect();
+        client.write(&[greeting(), get(1)].concat());
+        turns_without_workers(&mut server);
+        if is_reset {
+            client.write(&reset(1));
+        }
+        turns_without_workers(&mut server);
+        server.advance(2 * TIME);
+        turns_without_workers(&mut server);
+        assert_eq!(statuses(&client.read()), usize::from(!is_reset));
+    }
+}
+
+/// Each request is answered on the spot, and by far more than it is long.
+#[test]
+fn sim_no_request_is_read_while_answers_wait_for_their_client() {
+    const REPLY_BYTES: usize = 1500;
+    // What an output has, beside what is received at once.
+    const BOUND: usize = 1 << 20;
+    let http = Http::inline(|_: Request| Response::new(vec![b'x'; REPLY_BYTES].into()));
+    let mut server = TestServer::new(Conditions::calm(1), http);
+    server.world().set_window_bytes(1000);
+    let client = server.connect();
+    let wide = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    let all = frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0, 0, 0]);
+    say(&mut server, &client, &[greeting(), wide, all].concat());
+    let asked: Vec<u8> = (0..3000).flat_map(|at| get(2 * at + 1)).collect();
+    client.write(&asked);
+    turns(&mut server);
+    let held = server.handle().pool_statistics().in_use_bytes;
+    assert!(held < BOUND, "{held} bytes for one client");
+    let (mut heard, mut answers) = (Vec::new(), 0);
+    server.run_until(|| {
+        heard.extend(client.read());
+        answers = statuses(&heard);
+        answers == 3000
+    });
+}
+
+/// What is answered, by the first byte of its block.
+fn answered(http: Http<impl Service>, flags: u8, block: &[u8]) -> u8 {
+    let mut server = TestServer::new(Conditions::calm(1), http);
+    let client = server.connect();
+    client.write(&[greeting(), frame(HEADERS, END_HEADERS | flags, 1, block)].concat());
+    turns(&mut server);
+    let heard = client.read();
+    let frames = whole_frames(&heard);
+    let first = frames.iter().find(|it| it.stream == 1);
+    let first = first.expect("it is answered");
+    assert_eq!(first.kind, HEADERS);
+    first.payload[0]
+}
+
+#[test]
+fn sim_what_a_service_cannot_answer_so_is_no_answer() {
+    // Of the static table: 200, 500.
+    const OK: u8 = 0x88;
+    const INTERNAL: u8 = 0x8e;
+    let hello = || Http::inline(|_: Request| "hello".into_response());
+    assert_eq!(answered(hello(), END_STREAM, GET), OK);
+    // Any 2xx would open it.
+    assert_ne!(answered(hello(), 0, &connect("/lines")), OK);
+    let pooled = Http::pooled(|_: Request| "hello".into_response());
+    assert_ne!(answered(pooled, 0, &connect("/lines")), OK);
+    let early = Http::inline(|_: Request| StatusCode::CONTINUE.into_response());
+    assert_eq!(answered(early, END_STREAM, GET), INTERNAL);
 }

@@ -192,7 +192,7 @@ impl TunnelWork for Work {
     }
 }
 
-fn service(told: &Told) -> Http<impl Service> {
+pub(crate) fn service(told: &Told) -> Http<impl Service> {
     let told = told.clone();
     let lines = move |request: Request| -> Response {
         let lines = Lines {
