@@ -167,6 +167,44 @@ fn sim_connections_of_an_address_are_counted_from_a_change_on() {
     end(&mut server);
 }
 
+/// While descriptors are short, the limit is lower than what is open.
+#[test]
+fn sim_a_newcomer_is_let_in_after_a_shortage_of_descriptors_although_nothing_else_happens() {
+    const OPEN: usize = 8;
+    let mut conditions = Conditions::calm(1);
+    conditions.limits = Limits {
+        connections_max: 100,
+        write_timeout: 100_000 * SECOND,
+        ..Limits::default()
+    };
+    let mut server = SimulatedServer::new(conditions, Lines);
+    let busy: Vec<Client> = (0..OPEN).map(|_| server.connect()).collect();
+    busy.iter().for_each(|one| one.write(b"big 1000000\n"));
+    (0..TURNS_FEW).for_each(|_| server.turn());
+    server.world().set_sockets_max(OPEN);
+    let refused = server.connect();
+    (0..TURNS_FEW).for_each(|_| server.turn());
+    server.world().set_sockets_max(100);
+    refused.write(b"ping\n");
+    expect(&mut server, &refused, "full\n");
+    refused.abort();
+    (0..TURNS_FEW).for_each(|_| server.turn());
+    server.world().set_step_max(1_000 * SECOND);
+    let before = server.world().now();
+    let is_over = |server: &mut SimulatedServer| {
+        server.turn();
+        let waited = server.world().now() - before;
+        (9 * SECOND..11 * SECOND).contains(&waited)
+    };
+    let is_in_time = (0..20).any(|_| is_over(&mut server));
+    assert!(is_in_time, "no turn ends the shortage");
+    server.world().set_step_max(SECOND / 1_000);
+    let newcomer = server.connect();
+    newcomer.write(b"ping\n");
+    expect(&mut server, &newcomer, "pong\n");
+    end(&mut server);
+}
+
 #[test]
 fn sim_a_listener_is_bounded_and_no_longer() {
     let bounds = [ListenerLimits::default(), ListenerLimits::default()];

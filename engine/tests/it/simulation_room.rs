@@ -276,38 +276,6 @@ fn sim_an_accept_without_a_descriptor_is_tried_again_although_nothing_else_happe
     assert!(waited < SECOND / 2, "it took {waited:?}");
 }
 
-/// While descriptors are short, the limit is lower than what is open.
-#[test]
-fn sim_a_newcomer_is_let_in_after_a_shortage_of_descriptors_although_nothing_else_happens() {
-    const OPEN: usize = 8;
-    let mut server = server(Limits {
-        connections_max: 100,
-        write_timeout: 100_000 * SECOND,
-        ..Limits::default()
-    });
-    let _busy = busy(&mut server, OPEN);
-    server.world().set_sockets_max(OPEN);
-    let refused = server.connect();
-    turns(&mut server, 10);
-    server.world().set_sockets_max(100);
-    assert_eq!(ask(&mut server, &refused, "ping\n"), "full\n");
-    refused.abort();
-    turns(&mut server, 10);
-    server.world().set_step_max(1_000 * SECOND);
-    let before = server.world().now();
-    let is_over = |server: &mut SimulatedServer| {
-        server.turn();
-        let waited = server.world().now() - before;
-        (9 * SECOND..11 * SECOND).contains(&waited)
-    };
-    let is_in_time = (0..20).any(|_| is_over(&mut server));
-    assert!(is_in_time, "no turn ends the shortage");
-    server.world().set_step_max(SECOND / 1_000);
-    let newcomer = server.connect();
-    assert_eq!(ask(&mut server, &newcomer, "ping\n"), "pong\n");
-    end(server);
-}
-
 #[test]
 fn sim_an_accept_without_a_descriptor_is_tried_again_when_connections_end() {
     let mut server = full(100);

@@ -1,5 +1,5 @@
-//! Echoes of WebSocket messages: ours, on the network thread or by workers, and tokio-tungstenite on
-//! one thread. All are without compression, and send each answer at once.
+//! Echoes of WebSocket messages: ours, on the network thread or by workers, and tokio-tungstenite
+//! on one thread. All are without compression, and send each answer at once.
 
 use std::io;
 use std::net::Ipv4Addr;
