@@ -118,7 +118,8 @@ fn flags_and_file_say_the_same_in_the_same_words() {
         --proxy http://127.0.0.1:3000,unix:/run/app --proxy-balance round-robin \
         --proxy-host app.example.org --proxy-forwarded append --proxy-keep-prefix=true \
         --proxy-timeout 30 --proxy-tls-ca inner.pem,other.pem --proxy-tls-name app.internal \
-        --proxy-tls-cert own.pem --proxy-tls-key own.key --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
+        --proxy-tls-cert own.pem --proxy-tls-key own.key \
+        --forwarded-from 10.0.0.0/8 --forwarded-header forwarded \
         --allow 10.0.0.0/8,::1 --deny 10.1.0.0/16 --auth-file users \
         --rate 10/s --rate-bytes 1G/1h --stat-age 0.25 --etag portable --writable=true \
         --put-max 2G \

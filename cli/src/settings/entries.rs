@@ -175,31 +175,19 @@ settings! {
     /// Authority, in PEM, that servers of --proxy with https:// have their certificates of; may be
     /// repeated [default: those that the machine trusts]
     proxy_tls_ca: Vec<PathBuf> = option(topic::HTTP, "FILE", path())
-        .built_with(built::TLS)
-        .advanced()
-        .of(HTTP)
-        .of_sites();
+        .built_with(built::TLS).advanced().of(HTTP).of_sites();
 
     /// The name that their certificates are for, and that they are asked for [default: the address]
     proxy_tls_name: Option<String> = option(topic::HTTP, "NAME", tls_name)
-        .built_with(built::TLS)
-        .advanced()
-        .of(HTTP)
-        .of_sites();
+        .built_with(built::TLS).advanced().of(HTTP).of_sites();
 
     /// Certificate to show to them, in PEM, with --proxy-tls-key
     proxy_tls_cert: Option<PathBuf> = option(topic::HTTP, "FILE", path())
-        .built_with(built::TLS)
-        .advanced()
-        .of(HTTP)
-        .of_sites();
+        .built_with(built::TLS).advanced().of(HTTP).of_sites();
 
     /// Its private key, in PEM, without a password
     proxy_tls_key: Option<PathBuf> = option(topic::HTTP, "FILE", path())
-        .built_with(built::TLS)
-        .advanced()
-        .of(HTTP)
-        .of_sites();
+        .built_with(built::TLS).advanced().of(HTTP).of_sites();
 
     /// Trust HTTP proxies of this network, such as 10.0.0.0/8, to name the client of each request,
     /// for the access log; may be repeated. On a Unix socket, every peer is trusted

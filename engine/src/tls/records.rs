@@ -321,8 +321,8 @@ impl Records {
         Ok(0..0)
     }
 
-    /// One or several tickets in a record, each whole (RFC 8446 section 4.6.1). One that is cut into
-    /// records is not taken: it would have to be kept, for as long as a peer likes.
+    /// One or several tickets in a record, each whole (RFC 8446 section 4.6.1). One that is cut
+    /// into records is not taken: it would have to be kept, for as long as a peer likes.
     fn take_tickets(&mut self, mut messages: &[u8]) -> Result<Range<usize>, Alert> {
         let unexpected = Alert(AlertDescription::UnexpectedMessage);
         while let [kind, long, middle, short, rest @ ..] = messages {

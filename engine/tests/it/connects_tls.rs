@@ -8,7 +8,9 @@ use flatpath::simulation::{Answer, Client, Conditions, Faults, SimulatedServer};
 use flatpath::tls::rustls::pki_types::pem::PemObject;
 use flatpath::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use flatpath::tls::rustls::server::WebPkiClientVerifier;
-use flatpath::tls::rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+use flatpath::tls::rustls::{
+    ClientConfig, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 use flatpath::{Connect, Server};
 use flatpath_driver::simulation::{ClientState, each_seed};
 use flatpath_testkit::authority::Authority;
@@ -29,10 +31,7 @@ fn config(version: usize) -> Arc<ClientConfig> {
     Arc::clone(&configs[version])
 }
 
-fn made(
-    version: &'static tls::rustls::SupportedProtocolVersion,
-    own: Option<&Issued>,
-) -> Arc<ClientConfig> {
+fn made(version: &'static SupportedProtocolVersion, own: Option<&Issued>) -> Arc<ClientConfig> {
     let mut config = tls::client_config(&identity().certificate, own, &[version]);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)

@@ -89,29 +89,6 @@ impl<S: Service> Http<S> {
         }
     }
 
-    /// Speaks HTTP/1.1 only, whatever a client prefers. Without this a client has HTTP/2 that asks
-    /// for it, in the handshake of TLS (ALPN) or by its first bytes.
-    #[cfg(feature = "http2")]
-    #[must_use]
-    pub fn without_http2(self) -> Self {
-        Self {
-            http2: false,
-            ..self
-        }
-    }
-
-    /// Does not announce that WebSockets are taken over HTTP/2 (extended CONNECT, RFC 8441), so that
-    /// browsers open theirs over HTTP/1.1: for a service that takes them there alone, such as a
-    /// [`Proxy`](crate::Proxy).
-    #[cfg(feature = "http2")]
-    #[must_use]
-    pub fn without_tunnels(self) -> Self {
-        Self {
-            tunnels: false,
-            ..self
-        }
-    }
-
     /// Names for ALPN (RFC 7301), the preferred one first.
     pub(crate) fn alpn(&self) -> &'static [&'static str] {
         #[cfg(feature = "http2")]

@@ -64,6 +64,29 @@ mod session;
 use account::Account;
 use session::Session;
 
+impl<S: Service> Http<S> {
+    /// Speaks HTTP/1.1 only, whatever a client prefers. Without this a client has HTTP/2 that asks
+    /// for it, in the handshake of TLS (ALPN) or by its first bytes.
+    #[must_use]
+    pub fn without_http2(self) -> Self {
+        Self {
+            http2: false,
+            ..self
+        }
+    }
+
+    /// Does not announce that WebSockets are taken over HTTP/2 (extended CONNECT, RFC 8441), so
+    /// that browsers open theirs over HTTP/1.1: for a service that takes them there alone, such as
+    /// a [`Proxy`](crate::Proxy).
+    #[must_use]
+    pub fn without_tunnels(self) -> Self {
+        Self {
+            tunnels: false,
+            ..self
+        }
+    }
+}
+
 /// Calls `act` with the streams beside the connection they are part of.
 fn with<S: Service, T>(
     connection: &mut Connection<'_, S>,

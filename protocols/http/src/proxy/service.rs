@@ -48,7 +48,8 @@ use crate::takeover::upgrade::has_body;
 /// | its body       | as it arrives, at once; trailers where the upstream has announced them  |
 ///
 /// A request that offers another protocol, WebSocket for one, is passed on with that; if the server
-/// goes on in it, it has the client's connection from then on ([`UpstreamLimits::upgraded_timeout`]).
+/// goes on in it, it has the client's connection from then on
+/// ([`UpstreamLimits::upgraded_timeout`]).
 /// Over HTTP/2 (extended CONNECT, RFC 8441) that is answered with 501. What an upstream does not
 /// answer is 502, in time 504, for want of room 503; one line in the log names the
 /// upstream, the server and the step. A request that a server has closed its connection to without

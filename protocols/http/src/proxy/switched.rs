@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! server: 101 ─► trip: 101 with a hand-over ─► client: head sent, handed over ─► Connected: splice
-//!    └─ waits, unread ◄──────── woken, if the client is gone before ◄─────┴─ bytes both ways, early
+//!    └─ waits, unread ◄──────── woken, if the client is gone before ◄────┴─ bytes both ways, early
 //!                                                                            ones first
 //! ```
 //!

@@ -184,7 +184,7 @@ pub enum InvalidUpstream {
 
 flatpath::impl_error! {
     InvalidUpstream {
-        Self::Form => "an upstream is http://ADDRESS:PORT, https://ADDRESS:PORT or unix:/PATH, without a path after it",
+        Self::Form => "an upstream is http(s)://ADDRESS:PORT or unix:/PATH, with no path after it",
         Self::Name => "an upstream is named by its address: names are not looked up",
         Self::Tls => "an upstream with https:// needs terms of TLS",
         Self::Servers => "an upstream has at least one server, and at most 256",
