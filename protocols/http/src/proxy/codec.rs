@@ -17,6 +17,7 @@
 //!
 //! Cost: each byte of a head is looked at twice (its end, its words), one of data never.
 
+use bytes::Bytes;
 use flatpath::limits::INPUT_BYTES_MAX;
 
 use crate::h1::body::{Decoder, Piece};
@@ -259,6 +260,41 @@ impl Codec {
             self.stage = Stage::Over;
         }
         taken
+    }
+
+    /// Takes all of the body, and how it ended, if it is here, has no lines after it and is not
+    /// longer than `bytes_max`. Of any other nothing is copied, and nothing has moved.
+    pub(crate) fn whole_body(
+        &mut self,
+        input: &mut &[u8],
+        bytes_max: usize,
+    ) -> Option<(Bytes, End)> {
+        let (mut ahead, mut rest) = (*self, *input);
+        let (mut first, mut bytes) = (&[][..], 0);
+        let end = loop {
+            match ahead.body(&mut rest) {
+                Ok(Part::Data(data)) if bytes + data.len() <= bytes_max => {
+                    if bytes == 0 {
+                        first = data;
+                    }
+                    bytes += data.len();
+                }
+                Ok(Part::End(end, [] | [b'\r', b'\n'])) => break end,
+                _ => return None,
+            }
+        };
+        let body = match first.len() == bytes {
+            true => Bytes::copy_from_slice(first),
+            false => {
+                let mut body = Vec::with_capacity(bytes);
+                while let Ok(Part::Data(data)) = self.body(input) {
+                    body.extend_from_slice(data);
+                }
+                body.into()
+            }
+        };
+        (*self, *input) = (ahead, rest);
+        Some((body, end))
     }
 
     fn take_body<'a>(&mut self, input: &mut &'a [u8]) -> Result<Part<'a>, ReplyFault> {

@@ -23,11 +23,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use flatpath::access_log::LogEnd;
 use flatpath::{
     ConnectError, ConnectStep, Context, Event, Flushed, Io, ListenerOptions, NoRoom, Phase,
-    Protocol, Received, Stall,
+    Protocol, Received, Refused, Stall,
 };
 
 use super::codec::{Codec, End, Part, ReplyFault};
@@ -43,7 +42,7 @@ use super::trip::{RequestBody, Trip};
 use super::upstream::{Shared, UpstreamLimits};
 use crate::message::Body;
 use crate::respond::encode::ReplyFraming;
-use crate::streams::channel::{Sender, TrySendError};
+use crate::streams::channel::Sender;
 use crate::streams::feed::write_piece;
 use crate::streams::passage::{BodyEnd, Passage};
 use crate::trailers::{Trailers, TrailersEnd};
@@ -176,9 +175,10 @@ impl Conversation {
             return self.end(io, Outcome::Unknown, true);
         }
         let request = &trip.request;
-        let head = request.head.parts(self.upstream.label(self.seat.server));
+        let server = self.upstream.label(self.seat.server);
         let queued = io.reply(|io| {
-            head.iter().try_for_each(|part| io.write(part))?;
+            let mut head = request.head.parts(server);
+            head.try_for_each(|part| io.write(part))?;
             match &request.body {
                 RequestBody::Whole(body) if body.is_empty() => Ok(()),
                 RequestBody::Whole(body) => io.write_shared(body.clone()),
@@ -356,24 +356,15 @@ impl Conversation {
         rest: &mut &[u8],
     ) -> Step {
         let mut response = answer.response;
-        let (mut codec, mut after, mut body) = (self.codec, *rest, Vec::new());
-        let end = loop {
-            match codec.body(&mut after) {
-                Ok(Part::Data(data)) if body.len() + data.len() <= SHORT_BYTES_MAX => {
-                    body.extend_from_slice(data);
-                }
-                Ok(Part::End(end, [] | [b'\r', b'\n'])) => break Some(end),
-                _ => break None,
-            }
-        };
-        if let Some(end) = end.filter(|_| answer.trailing.is_empty()) {
-            (self.codec, *rest) = (codec, after);
+        if answer.trailing.is_empty()
+            && let Some((body, end)) = self.codec.whole_body(rest, SHORT_BYTES_MAX)
+        {
             self.reply = Reply::Over;
             *response.body_mut() = match body.is_empty() {
                 // Of an unknown length: the head says so in the way that its client has it.
                 true if trip.request.asked.is_head && !answer.has_length => Body::channel(1).1,
                 true => Body::Empty,
-                false => Body::Bytes(body.into()),
+                false => Body::Bytes(body),
             };
             // Whether or not its client is still there: the connection is as it should be.
             trip.answer(response);
@@ -409,14 +400,14 @@ impl Conversation {
                 let Reply::Passing(sender, _) = &self.reply else {
                     return Ok(Step::On);
                 };
-                match sender.try_send(Bytes::copy_from_slice(data)) {
+                match sender.try_copy(data) {
                     Ok(()) => Ok(Step::On),
-                    Err(TrySendError::Full(_)) => {
+                    Err(Refused::Full(())) => {
                         (self.codec, *rest) = (codec, before);
                         self.rest(io);
                         Ok(Step::Held)
                     }
-                    Err(TrySendError::Closed(_)) => {
+                    Err(Refused::Closed(())) => {
                         // UU3: its client is gone.
                         self.give_back(None);
                         io.abort();
@@ -447,10 +438,9 @@ impl Conversation {
 
     /// The request is done with: the connection is kept for the next one, or ends.
     fn end(&mut self, io: &mut Io<'_>, outcome: Outcome, is_reusable: bool) {
-        let (server, _) = self.server();
-        if is_reusable && !io.draining() {
-            self.idle = self.upstream.keep(&self.seat, self.server());
-        }
+        let keeps = (is_reusable && !io.draining()).then_some(&self.seat);
+        let (idle, freed) = self.upstream.ended(self.server(), outcome, keeps);
+        self.idle = idle;
         self.drop_trip();
         match self.idle {
             Some(_) => {
@@ -460,7 +450,7 @@ impl Conversation {
             None => io.close_after_output(),
         }
         // Last: the next one takes this connection.
-        self.upstream.done(server, outcome);
+        self.upstream.follow(self.seat.server, freed);
     }
 
     /// No more of the request is sent.

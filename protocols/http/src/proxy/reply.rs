@@ -58,6 +58,7 @@ fn answer(head: &ReplyHead<'_>, terms: &ReplyTerms) -> Answer {
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
     let headers = response.headers_mut();
+    headers.reserve(head.headers.len() + terms.set.len());
     let mut trailing = Vec::new();
     for (name, value) in fields() {
         // The parser has taken both, whose rules are the same.

@@ -20,7 +20,6 @@
 //!
 //! Not here: paths, which a router has cut; dot segments, which the parser has removed.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use http::{HeaderName, HeaderValue};
@@ -87,22 +86,36 @@ pub(crate) struct Asks<'a> {
     pub(crate) upgrade: Option<&'a [u8]>,
 }
 
-/// A head, but for the line of its host, which depends on the server.
+/// A head, but for the line of its host where that depends on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHead {
     text: Vec<u8>,
-    host_at: usize,
-    host: Option<Vec<u8>>,
+    /// Where that line belongs, if it is not there.
+    host_at: Option<usize>,
 }
 
 impl RequestHead {
-    /// Before, the host's line for this server, and after.
-    pub(crate) fn parts<'a>(&'a self, server: &'a str) -> [&'a [u8]; 5] {
-        let (before, after) = self.text.split_at(self.host_at);
-        let host = self.host.as_deref().unwrap_or(server.as_bytes());
-        [before, b"Host: ", host, b"\r\n", after]
+    /// What is sent to this server, one after the other.
+    pub(crate) fn parts<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let (before, after) = self.text.split_at(self.host_at.unwrap_or(self.text.len()));
+        let host = self.host_at.map(|_| server.as_bytes());
+        let host = host.map(|host| [b"Host: ", host, b"\r\n", after]);
+        std::iter::once(before).chain(host.into_iter().flatten())
+    }
+
+    /// Method and path, for the log: without the query, which may hold secrets.
+    pub(crate) fn line(&self) -> String {
+        let end = |byte: &u8| matches!(byte, b'?' | b'\r');
+        let line = self.text.split(end).next().unwrap_or_default();
+        let line = line.strip_suffix(VERSION).unwrap_or(line);
+        String::from_utf8_lossy(line).into_owned()
     }
 }
+
+/// Heads are rarely longer.
+pub(crate) const HEAD_BYTES: usize = 512;
+
+const VERSION: &[u8] = b" HTTP/1.1";
 
 /// What the field with this name is to a message that is passed on.
 fn is_hop_by_hop(name: &str) -> bool {
@@ -161,20 +174,28 @@ pub(crate) fn write<'a, I>(
 where
     I: Iterator<Item = (&'a str, &'a [u8])>,
 {
-    let mut text = Vec::with_capacity(512);
-    for word in [asks.method, " ", asks.prefix, asks.target, " HTTP/1.1\r\n"] {
+    let mut text = Vec::with_capacity(HEAD_BYTES);
+    for word in [asks.method, " ", asks.prefix, asks.target] {
         text.put(word.as_bytes());
     }
-    let host_at = text.len();
+    text.put(VERSION);
+    text.put(b"\r\n");
     let host = match &terms.host {
         HostField::Client if asks.authority.is_empty() => None,
-        HostField::Client => Some(asks.authority.as_bytes().to_vec()),
+        HostField::Client => Some(asks.authority.as_bytes()),
         HostField::Server => None,
-        HostField::Always(host) => Some(host.as_bytes().to_vec()),
+        HostField::Always(host) => Some(host.as_bytes()),
+    };
+    let host_at = match host {
+        Some(host) => {
+            header(&mut text, b"Host", host);
+            None
+        }
+        None => Some(text.len()),
     };
     let dropped = Dropped::of(fields());
     let (mut came, mut came_for) = (Vec::new(), Vec::new());
-    let mut spelled = String::new();
+    let mut spelled = String::with_capacity(64);
     for (name, value) in fields() {
         spelled.clear();
         spelled.push_str(name);
@@ -213,11 +234,7 @@ where
         named_header(&mut text, name, value);
     }
     write_end(&mut text, asks);
-    RequestHead {
-        text,
-        host_at,
-        host,
-    }
+    RequestHead { text, host_at }
 }
 
 fn write_forwarded(text: &mut Vec<u8>, asks: &Asks<'_>, came: &[&[u8]], came_for: &[&[u8]]) {
@@ -226,24 +243,21 @@ fn write_forwarded(text: &mut Vec<u8>, asks: &Asks<'_>, came: &[&[u8]], came_for
         false => "http",
     };
     let client = asks.peer.map(|peer| peer.ip().to_canonical());
-    let mut element = String::new();
-    // A String takes all that is written.
-    let _written = match client {
-        Some(std::net::IpAddr::V6(client)) => write!(element, "for=\"[{client}]\";"),
-        Some(client) => write!(element, "for={client};"),
-        // RFC 7239 6.2; a Unix socket has no address.
-        None => write!(element, "for=unknown;"),
+    let is_v6 = client.is_some_and(|client| client.is_ipv6());
+    let address = client.map(|client| client.to_string());
+    // RFC 7239 6.2; a Unix socket has no address.
+    let known = address.as_deref().unwrap_or("unknown");
+    let (open, close) = if is_v6 { ("\"[", "]\"") } else { ("", "") };
+    let for_client = ["for=", open, known, close, ";"];
+    let for_host = match asks.authority {
+        "" => [""; 3],
+        authority => ["host=\"", authority, "\";"],
     };
-    if !asks.authority.is_empty() {
-        let _written = write!(element, "host=\"{}\";", asks.authority);
-    }
-    let _written = write!(element, "proto={proto}");
-    list(text, b"Forwarded", came, element.as_bytes());
-    let client = client.map(|client| client.to_string());
-    match client {
-        Some(client) => list(text, b"X-Forwarded-For", came_for, client.as_bytes()),
-        None if came_for.is_empty() => {}
-        None => list(text, b"X-Forwarded-For", came_for, b"unknown"),
+    let element = for_client.into_iter().chain(for_host);
+    let element = element.chain(["proto=", proto]);
+    list(text, b"Forwarded", came, element);
+    if address.is_some() || !came_for.is_empty() {
+        list(text, b"X-Forwarded-For", came_for, [known].into_iter());
     }
     header(text, b"X-Forwarded-Proto", proto.as_bytes());
     if !asks.authority.is_empty() {
@@ -251,15 +265,15 @@ fn write_forwarded(text: &mut Vec<u8>, asks: &Asks<'_>, came: &[&[u8]], came_for
     }
 }
 
-/// One field of a list that came, and another element.
-fn list(text: &mut Vec<u8>, name: &[u8], came: &[&[u8]], last: &[u8]) {
+/// One field of a list that came, and another element, in parts.
+fn list<'a>(text: &mut Vec<u8>, name: &[u8], came: &[&[u8]], last: impl Iterator<Item = &'a str>) {
     text.put(name);
     text.put(b": ");
     for value in came {
         text.put(value);
         text.put(b", ");
     }
-    text.put(last);
+    last.for_each(|part| text.put(part.as_bytes()));
     text.put(b"\r\n");
 }
 
@@ -318,13 +332,32 @@ mod tests {
     fn written(asks: &Asks<'_>, fields: &[(&str, &str)], terms: &RequestTerms) -> String {
         let fields = || fields.iter().map(|(name, value)| (*name, value.as_bytes()));
         let head = write(asks, fields, terms);
-        String::from_utf8(head.parts("10.0.0.1:80").concat()).expect("text")
+        let parts: Vec<_> = head.parts("10.0.0.1:80").collect();
+        String::from_utf8(parts.concat()).expect("text")
     }
 
     fn quiet() -> RequestTerms {
         RequestTerms {
             forwarded: ForwardedFields::None,
             ..RequestTerms::default()
+        }
+    }
+
+    #[test]
+    fn the_line_for_the_log_is_method_and_path() {
+        for (target, prefix, line) in [
+            ("/a?b", "", "GET /a"),
+            ("/a", "/app", "GET /app/a"),
+            ("/a%20b?c HTTP/1.1", "", "GET /a%20b"),
+            ("*", "", "GET *"),
+        ] {
+            let asks = Asks {
+                target,
+                prefix,
+                ..ASKS
+            };
+            let fields = || std::iter::empty();
+            assert_eq!(write(&asks, fields, &quiet()).line(), line);
         }
     }
 

@@ -158,7 +158,6 @@ impl Proxy {
     where
         I: Iterator<Item = (&'a str, &'a [u8])>,
     {
-        let path = asks.target.split('?').next().unwrap_or_default();
         OutgoingRequest {
             head: request::write(asks, fields, &self.request),
             body,
@@ -168,8 +167,6 @@ impl Proxy {
             },
             upgrade: asks.upgrade.map(<[u8]>::to_vec),
             is_idempotent: is_idempotent(asks.method),
-            // Without its query, which may hold secrets.
-            line: format!("{} {}{path}", asks.method, asks.prefix),
             key: asks
                 .peer
                 .map(|peer| mix(address_bits(peer.ip().to_canonical()))),

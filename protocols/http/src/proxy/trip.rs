@@ -55,8 +55,6 @@ pub(crate) struct OutgoingRequest {
     /// What was offered to go on in.
     pub(crate) upgrade: Option<Vec<u8>>,
     pub(crate) is_idempotent: bool,
-    /// Method and path, for the log.
-    pub(crate) line: String,
     /// Of a hashed choice.
     pub(crate) key: Option<u64>,
     pub(crate) reply_terms: Arc<ReplyTerms>,
@@ -166,7 +164,8 @@ impl Trip {
             &*self.upstream.name,
             server.map(|server| self.upstream.label(server)),
         );
-        let line = (&*self.request.line, after);
+        let line = self.request.head.line();
+        let line = (&*line, after);
         // Who is not there is asked again only where there is another.
         let is_worth_it = !matches!(failure, Failure::Connect(_)) || self.upstream.has_several();
         if is_worth_it && self.may_go_again(attempt, again) {
@@ -187,7 +186,7 @@ impl Trip {
         failure::log(
             failure,
             of,
-            (&self.request.line, after),
+            (&self.request.head.line(), after),
             "the reply is cut off",
         );
     }
@@ -223,8 +222,10 @@ impl Trip {
                         key: self.request.key,
                         avoid: state.avoid,
                     };
+                    let may_be_kept = !state.lost_race;
                     drop(state);
-                    self.ask(wish, now, is_first);
+                    let thread = may_be_kept.then(|| io.network_thread());
+                    self.ask(wish, (now, is_first), thread);
                 }
                 Step::Granted(server) => {
                     state.attempts += 1;
@@ -248,8 +249,8 @@ impl Trip {
         }
     }
 
-    /// Asks for a server.
-    fn ask(self: &Arc<Self>, wish: Wish, now: Duration, is_first: bool) {
+    /// Asks for a server, and takes an idle connection to it of that network thread.
+    fn ask(self: &Arc<Self>, wish: Wish, (now, is_first): (Duration, bool), thread: Option<usize>) {
         let mut pools = self.upstream.pools.lock();
         pools.now = pools.now.max(now);
         if is_first {
@@ -257,8 +258,13 @@ impl Trip {
         }
         let grant = pools.group.ask(wish, now, || Arc::clone(self));
         // Before the lock is free: a grant from the queue finds it waiting.
+        let mut idle = None;
         let step = match grant {
-            Grant::Server(server) => Some(Step::Granted(server)),
+            Grant::Server(server) => {
+                idle = thread.and_then(|thread| pools.take_idle(server, thread));
+                let seat = idle.clone();
+                Some(seat.map_or(Step::Granted(server), Step::Out))
+            }
             Grant::Wait(ticket) => {
                 let end = now.saturating_add(self.upstream.limits.queue_timeout);
                 Some(Step::Waiting(ticket, end))
@@ -267,13 +273,20 @@ impl Trip {
         };
         let is_full = step.is_none();
         if let Some(step) = step {
-            self.state.lock().step = step;
+            let mut state = self.state.lock();
+            state.attempts += u32::from(idle.is_some());
+            state.step = step;
         }
+        // A server may have come in again.
+        let any_waits = pools.group.waiting_count() > 0;
         drop(pools);
-        match is_full {
-            true => self.failed(&Failure::QueueFull, Progress::Late, None),
-            // A server may have come in again.
-            false => self.upstream.hand_on(),
+        match idle {
+            _ if is_full => self.failed(&Failure::QueueFull, Progress::Late, None),
+            Some(seat) => seat.put(Arc::clone(self)),
+            None => {}
+        }
+        if any_waits {
+            self.upstream.hand_on();
         }
     }
 
@@ -283,7 +296,7 @@ impl Trip {
         let upstream = &self.upstream;
         let idle = match self.state.lock().lost_race {
             true => None,
-            false => upstream.take_idle(server, thread),
+            false => upstream.pools.lock().take_idle(server, thread),
         };
         if let Some(seat) = idle {
             self.state.lock().step = Step::Out(Arc::clone(&seat));
@@ -327,3 +340,12 @@ impl Drop for Travel {
         self.0.leave();
     }
 }
+
+/// What a request that waits for a server takes here, in bytes: itself, its two counts, its head as
+/// it is most often, and its places in the queue. Beside that is what any deferred response takes.
+const WAITING_BYTES: usize = size_of::<Trip>()
+    + 2 * size_of::<usize>()
+    + super::request::HEAD_BYTES
+    + 2 * size_of::<Option<(Arc<Trip>, Wish)>>();
+
+const _: () = assert!(WAITING_BYTES <= 1024, "many may wait");

@@ -422,6 +422,29 @@ pub(crate) struct Pools {
     pub(crate) now: Duration,
 }
 
+/// What follows from the end of a request.
+#[must_use]
+pub(crate) struct Freed {
+    after: AfterFailure,
+    /// A request waits that may have its turn now.
+    any_waits: bool,
+}
+
+impl Pools {
+    fn idle_of(&mut self, server: usize, thread: usize) -> &mut Idle<Arc<Seat<Trip>>> {
+        let by_thread = &mut self.idle[server];
+        if by_thread.len() <= thread {
+            by_thread.resize_with(thread + 1, Idle::default);
+        }
+        &mut by_thread[thread]
+    }
+
+    /// The newest idle connection to a server of a network thread.
+    pub(crate) fn take_idle(&mut self, server: usize, thread: usize) -> Option<Arc<Seat<Trip>>> {
+        self.idle_of(server, thread).take()
+    }
+}
+
 impl Shared {
     /// The wish for a connection to a server, with a session for the trip in this seat.
     pub(crate) fn wish(self: &Arc<Self>, server: usize, seat: Arc<Seat<Trip>>) -> Connect {
@@ -441,27 +464,6 @@ impl Shared {
         self.servers.len() > 1
     }
 
-    /// The newest idle connection to a server of a network thread.
-    pub(crate) fn take_idle(&self, server: usize, thread: usize) -> Option<Arc<Seat<Trip>>> {
-        let mut pools = self.pools.lock();
-        pools.idle[server].get_mut(thread)?.take()
-    }
-
-    /// Keeps a connection for the next request; `None` where as many are kept as may.
-    pub(crate) fn keep(
-        &self,
-        seat: &Arc<Seat<Trip>>,
-        (server, thread): (usize, usize),
-    ) -> Option<IdleKey> {
-        let mut pools = self.pools.lock();
-        let by_thread = &mut pools.idle[server];
-        if by_thread.len() <= thread {
-            by_thread.resize_with(thread + 1, Idle::default);
-        }
-        let idle = &mut by_thread[thread];
-        (idle.count() < self.limits.idle_max).then(|| idle.put(Arc::clone(seat)))
-    }
-
     /// A connection is kept no more. False: a request has it.
     pub(crate) fn forget(&self, (server, thread): (usize, usize), key: IdleKey) -> bool {
         let mut pools = self.pools.lock();
@@ -471,20 +473,43 @@ impl Shared {
         forgotten.is_some()
     }
 
-    /// A request has its server no more: what it frees goes to those that wait.
-    pub(crate) fn done(&self, server: usize, outcome: Outcome) {
+    /// A request has its server no more. Its connection is kept for the next one, if `keeps` names
+    /// it and no more are kept than may. What follows is to be done next ([`Shared::follow`]).
+    pub(crate) fn ended(
+        &self,
+        (server, thread): (usize, usize),
+        outcome: Outcome,
+        keeps: Option<&Arc<Seat<Trip>>>,
+    ) -> (Option<IdleKey>, Freed) {
         let mut pools = self.pools.lock();
+        let key = keeps.and_then(|seat| {
+            let idle = pools.idle_of(server, thread);
+            (idle.count() < self.limits.idle_max).then(|| idle.put(Arc::clone(seat)))
+        });
         let now = pools.now;
         let after = pools.group.done(server, outcome, now);
-        drop(pools);
-        if let AfterFailure::Out(pause) = after {
+        let any_waits = pools.group.waiting_count() > 0;
+        (key, Freed { after, any_waits })
+    }
+
+    /// What follows from the end of a request: what it frees goes to those that wait.
+    pub(crate) fn follow(&self, server: usize, freed: Freed) {
+        if let AfterFailure::Out(pause) = freed.after {
             let (name, label) = (&self.name, self.label(server));
             let seconds = pause.as_secs_f64();
             log::warn!(
                 "upstream {name}, server {label}: it fails, and is left out for {seconds} s"
             );
         }
-        self.hand_on();
+        if freed.any_waits {
+            self.hand_on();
+        }
+    }
+
+    /// A request has its server no more, whose connection is not kept.
+    pub(crate) fn done(&self, server: usize, outcome: Outcome) {
+        let (_, freed) = self.ended((server, 0), outcome, None);
+        self.follow(server, freed);
     }
 
     /// Those that wait get what is free, in their order.

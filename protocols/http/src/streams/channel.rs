@@ -15,7 +15,7 @@ use bytes::Bytes;
 use flatpath::{ConnectionHandle, Flushed, Io, NoRoom, Outbox, Refused};
 
 use crate::respond::encode::ReplyFraming;
-use crate::streams::feed::{Fed, write_piece};
+use crate::streams::feed::{Fed, put_copy, write_piece};
 
 /// What the pieces are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,15 @@ impl Sender {
             Refused::Full(piece) => TrySendError::Full(piece),
             Refused::Closed(piece) => TrySendError::Closed(piece),
         })
+    }
+
+    /// Adds a copy of a piece, which is not empty, if there is room for it: it is not copied
+    /// before.
+    ///
+    /// # Errors
+    /// As with [`try_send`](Self::try_send).
+    pub(crate) fn try_copy(&self, piece: &[u8]) -> Result<(), Refused<()>> {
+        put_copy(&self.0, piece)
     }
 
     fn nothing(&self) -> Result<(), ()> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use flatpath::{ConnectionHandle, Io, NoRoom};
+use flatpath::{ConnectionHandle, Io, NoRoom, Outbox, Refused};
 
 use crate::respond::encode::{CHUNK_LINE_BYTES_MAX, ReplyFraming, chunk_line};
 use crate::streams::broadcast::Listener;
@@ -116,6 +116,20 @@ impl Read for Receiver {
             Err(_) => Ok(0),
         }
     }
+}
+
+/// Copies a piece that has arrived to an outbox, if there is room for it.
+///
+/// # Errors
+/// It was not copied.
+pub(crate) fn put_copy<E: Clone>(
+    outbox: &Outbox<Bytes, E>,
+    piece: &[u8],
+) -> Result<(), Refused<()>> {
+    let room = outbox.try_admit(piece.len())?;
+    let copy = Bytes::copy_from_slice(piece);
+    let pushed = outbox.push_admitted(copy, room);
+    pushed.map_err(|_copy| Refused::Closed(()))
 }
 
 /// Queues a piece, as much of it as the framing leaves, as a chunk or as it is; all or nothing.

@@ -25,6 +25,8 @@ use flatpath::lock::Lock;
 use flatpath::{ConnectionHandle, Flushed, Io, NoRoom, Outbox, Refused, Stall};
 use http::HeaderMap;
 
+use crate::streams::feed::put_copy;
+
 /// What may wait between the two connections, in bytes.
 pub(crate) const PASSAGE_BYTES: usize = 64 * 1024;
 
@@ -130,13 +132,8 @@ impl Incoming {
         if data.is_empty() {
             return None;
         }
-        match self.passage.outbox.try_admit(data.len()) {
-            Ok(room) => {
-                let piece = Bytes::copy_from_slice(data);
-                let _closed_meanwhile = self.passage.outbox.push_admitted(piece, room);
-                None
-            }
-            Err(Refused::Closed(())) => None,
+        match put_copy(&self.passage.outbox, data) {
+            Ok(()) | Err(Refused::Closed(())) => None,
             Err(Refused::Full(())) => {
                 self.is_held = true;
                 Some(Stall::Outside)

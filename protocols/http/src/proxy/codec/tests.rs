@@ -378,3 +378,55 @@ fn what_has_not_been_answered_is_untouched() {
     assert_eq!(codec.head(b"H", |_| ()), Ok(None));
     assert!(!codec.is_untouched());
 }
+
+#[test]
+fn a_body_that_is_here_and_short_is_taken_at_once_and_of_others_nothing() {
+    let length = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n";
+    let close = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 6\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let rows = [
+        (length, "abcdef", 6, Some(("abcdef", End::Reusable))),
+        (length, "abcdef", 5, None),
+        (length, "abcde", 6, None),
+        (length, "abcdefg", 6, Some(("abcdef", End::Last))),
+        (close, "abcdef", 6, Some(("abcdef", End::Last))),
+        (
+            chunked,
+            "1\r\na\r\n2\r\nbc\r\n0\r\n\r\n",
+            3,
+            Some(("abc", End::Reusable)),
+        ),
+        (chunked, "1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", 2, None),
+        (
+            chunked,
+            "3\r\nabc\r\n0\r\n\r\n",
+            3,
+            Some(("abc", End::Reusable)),
+        ),
+        (chunked, "3\r\nabc\r\n0\r\nX-A: b\r\n\r\n", 3, None),
+        (chunked, "3\r\nabc\r\n0\r\n", 3, None),
+        (chunked, "0\r\n\r\n", 3, Some(("", End::Reusable))),
+        (chunked, "x", 3, None),
+        ("HTTP/1.1 200 OK\r\n\r\n", "abc", 9, None),
+    ];
+    for (head, body, bytes_max, expected) in rows {
+        let mut codec = Codec::default();
+        codec.expect(Asked::default());
+        let taken = codec.head(head.as_bytes(), |_| ()).expect("well formed");
+        assert_eq!(taken.map(|(bytes, ())| bytes), Some(head.len()));
+        let (before, mut rest) = (codec, body.as_bytes());
+        let whole = codec.whole_body(&mut rest, bytes_max);
+        let found = whole.as_ref().map(|(body, end)| (&body[..], *end));
+        let expected = expected.map(|(body, end)| (body.as_bytes(), end));
+        assert_eq!(found, expected, "{head}{body}");
+        if found.is_none() {
+            assert_eq!(
+                (codec.stage, rest.len()),
+                (before.stage, body.len()),
+                "{body}"
+            );
+        } else {
+            assert!(codec.awaits_head(), "{body}");
+        }
+    }
+}

@@ -280,6 +280,25 @@ mod tests {
     }
 
     #[test]
+    fn ten_thousand_that_wait_have_their_turn_in_their_order() {
+        const WAITING: u32 = 10_000;
+        let mut group = group(&[server(1, false)], WAITING as usize);
+        assert_eq!(ask(&mut group, 0), Grant::Server(0));
+        let tickets: Vec<_> = (1..=WAITING).map(|who| ask(&mut group, who)).collect();
+        assert_eq!(ask(&mut group, 0), Grant::Full);
+        for (ticket, who) in tickets.into_iter().zip(1..).step_by(3) {
+            if let Grant::Wait(ticket) = ticket {
+                assert_eq!(group.leave(ticket), Some(who), "who leaves");
+            }
+        }
+        for who in (1..=WAITING).filter(|who| who % 3 != 1) {
+            let _after = group.done(0, Outcome::Answered, NOW);
+            assert_eq!(group.next_grant(NOW), Some((who, 0)));
+        }
+        assert_eq!(group.waiting_count(), 0);
+    }
+
+    #[test]
     fn the_next_attempt_has_another_server_if_there_is_one() {
         let mut pair = group(&[server(99, false); 2], 0);
         for _ in 0..20 {
