@@ -75,19 +75,7 @@ fn sim_requests_and_the_end_of_their_connection_at_once_are_answered() {
 #[test]
 fn sim_a_request_that_lost_the_race_gets_a_new_connection() {
     let mut rig = Rig::new(Conditions::calm(1));
-    let clients = [rig.connect(), rig.connect()];
-    for client in &clients {
-        client.write(get("/").as_bytes());
-    }
-    let peers = [rig.accept(), rig.accept()];
-    for peer in &peers {
-        let _head = rig.head(peer);
-        peer.write(ok("one").as_bytes());
-    }
-    for client in &clients {
-        assert_eq!(rig.status(client), 200);
-    }
-    rig.server.settle();
+    let [clients, peers] = rig.answered_at_once::<2>();
     assert_eq!(rig.upstream.idle(), 2);
     clients[0].write(get("/raced").as_bytes());
     rig.server.settle();
@@ -120,19 +108,7 @@ fn sim_as_many_connections_are_kept_as_may_be() {
         ..UpstreamLimits::default()
     };
     let mut rig = rig(1, limits);
-    let clients: Vec<Client> = (0..4).map(|_| rig.connect()).collect();
-    for client in &clients {
-        client.write(get("/").as_bytes());
-    }
-    let peers: Vec<Client> = (0..4).map(|_| rig.accept()).collect();
-    for peer in &peers {
-        let _head = rig.head(peer);
-        peer.write(ok("one").as_bytes());
-    }
-    for client in &clients {
-        assert_eq!(rig.status(client), 200);
-    }
-    rig.server.settle();
+    let [_clients, peers] = rig.answered_at_once::<4>();
     assert_eq!(rig.upstream.idle(), 2);
     let open = peers
         .iter()

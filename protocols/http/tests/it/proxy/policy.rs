@@ -17,12 +17,7 @@ fn one_at_a_time(seed: u64, limits: UpstreamLimits) -> Rig {
 fn sim_requests_wait_in_their_order_and_take_the_connection_that_comes_back() {
     each_seed(SEEDS, |seed| {
         let mut rig = one_at_a_time(seed, UpstreamLimits::default());
-        let clients: Vec<Client> = (0..10).map(|_| rig.connect()).collect();
-        rig.server.settle();
-        for (number, client) in clients.iter().enumerate() {
-            client.write(get(&format!("/{number}")).as_bytes());
-            rig.server.settle();
-        }
+        let clients = rig.ask_in_order(10);
         assert_eq!(rig.upstream.waiting(), 9);
         let peer = rig.accept();
         for (number, client) in clients.iter().enumerate() {
@@ -38,11 +33,7 @@ fn sim_requests_wait_in_their_order_and_take_the_connection_that_comes_back() {
 #[test]
 fn sim_who_leaves_the_queue_is_left_out() {
     let mut rig = one_at_a_time(1, UpstreamLimits::default());
-    let clients: Vec<Client> = (0..3).map(|_| rig.connect()).collect();
-    for (number, client) in clients.iter().enumerate() {
-        client.write(get(&format!("/{number}")).as_bytes());
-        rig.server.settle();
-    }
+    let clients = rig.ask_in_order(3);
     let peer = rig.accept();
     let _head = rig.head(&peer);
     clients[1].abort();
@@ -60,11 +51,7 @@ fn sim_who_finds_the_queue_full_or_waits_too_long_gets_a_503() {
         ..UpstreamLimits::default()
     };
     let mut rig = one_at_a_time(1, limits);
-    let clients: Vec<Client> = (0..3).map(|_| rig.connect()).collect();
-    for client in &clients {
-        client.write(get("/").as_bytes());
-        rig.server.settle();
-    }
+    let clients = rig.ask_in_order(3);
     assert_eq!(rig.status(&clients[2]), 503);
     let began = rig.server.world().now();
     assert_eq!(rig.status(&clients[1]), 503);
@@ -97,11 +84,7 @@ fn sim_a_client_that_leaves_gives_its_server_to_the_next() {
 fn sim_who_leaves_in_its_turn_gives_that_to_the_next() {
     each_seed(60, |seed| {
         let mut rig = one_at_a_time(seed, UpstreamLimits::default());
-        let clients: Vec<Client> = (0..3).map(|_| rig.connect()).collect();
-        for (number, client) in clients.iter().enumerate() {
-            client.write(get(&format!("/{number}")).as_bytes());
-            rig.server.settle();
-        }
+        let clients = rig.ask_in_order(3);
         let peer = rig.accept();
         let _head = rig.head(&peer);
         clients[1].abort();

@@ -76,6 +76,35 @@ impl Rig {
         }
     }
 
+    /// Clients of which each has asked for its number, in this order.
+    pub(crate) fn ask_in_order(&mut self, count: usize) -> Vec<Client> {
+        let clients: Vec<Client> = (0..count).map(|_| self.connect()).collect();
+        for (number, client) in clients.iter().enumerate() {
+            client.write(get(&format!("/{number}")).as_bytes());
+            self.server.settle();
+        }
+        clients
+    }
+
+    /// Clients that were answered at the same time, and the far ends of the connections that were
+    /// opened for them.
+    pub(crate) fn answered_at_once<const COUNT: usize>(&mut self) -> [[Client; COUNT]; 2] {
+        let clients = [(); COUNT].map(|()| self.connect());
+        for client in &clients {
+            client.write(get("/").as_bytes());
+        }
+        let peers = [(); COUNT].map(|()| self.accept());
+        for peer in &peers {
+            let _head = self.head(peer);
+            peer.write(ok("one").as_bytes());
+        }
+        for client in &clients {
+            assert_eq!(self.status(client), 200);
+        }
+        self.server.settle();
+        [clients, peers]
+    }
+
     pub(crate) fn connect(&mut self) -> Client {
         self.server.connect()
     }
