@@ -7,6 +7,7 @@
 //! under way on the one before ends there, and its idle connections end after their time.
 
 use std::fmt;
+use std::path::Path;
 
 use flatpath_http::{Balance, ForwardedFields, HostField, Proxy, Upstream, UpstreamLimits};
 
@@ -23,13 +24,32 @@ pub(crate) const NO_RULES: &str =
 pub(crate) const NO_ORIGINS: &str =
     "allow-origin is for a site with dir: the servers of a proxy answer pages of other origins";
 
-/// What answers for a site with this label.
+/// What answers for a site.
+pub(crate) enum Answers<'a> {
+    Nothing,
+    Files,
+    Servers,
+    /// Files and servers: one is to be named.
+    Both(&'a Path),
+}
+
+/// See [`Answers`].
+pub(crate) fn answers(settings: &Settings) -> Answers<'_> {
+    match (settings.dir.as_deref(), settings.proxy.is_empty()) {
+        (None, true) => Answers::Nothing,
+        (Some(_), true) => Answers::Files,
+        (None, false) => Answers::Servers,
+        (Some(dir), false) => Answers::Both(dir),
+    }
+}
+
+/// The servers that answer for a site with this label.
 ///
 /// # Errors
 /// It has a directory as well; there are too many servers.
 pub(crate) fn proxy(label: &str, settings: &Settings) -> Result<Proxy, Failure> {
     let wrong = |why: &dyn fmt::Display| Failure::WrongUse(format!("proxy: {why}"));
-    if let Some(dir) = &settings.dir {
+    if let Answers::Both(dir) = answers(settings) {
         let why = format!("{} is served as well: name one of them", dir.display());
         return Err(wrong(&why));
     }

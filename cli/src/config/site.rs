@@ -16,7 +16,7 @@ use super::keys::Place;
 use super::refused::{Refused, tables as all_tables, values_of};
 use super::rules::SiteRules;
 use super::{Entry, over, read};
-use crate::proxied;
+use crate::proxied::{self, Answers};
 use crate::redirect::Redirect;
 use crate::settings::{Setting, Settings};
 
@@ -73,20 +73,18 @@ impl SiteTable {
                 }
             }
         }
-        match (&site.own.dir, site.own.proxy.is_empty()) {
-            (Some(_), true) | (None, false) => {}
-            (None, true) => {
+        match proxied::answers(&site.own) {
+            Answers::Files => return Ok(site),
+            Answers::Servers => {}
+            Answers::Nothing => {
                 let why =
                     "this [[site]] needs dir = \"DIRECTORY\" or proxy = \"http://ADDRESS:PORT\"";
                 return Err(Refused::new(table.span, why));
             }
-            (Some(_), false) => {
+            Answers::Both(_) => {
                 let why = "this [[site]] has both dir and proxy: which of them answers?";
                 return Err(Refused::new(table.span, why));
             }
-        }
-        if site.own.proxy.is_empty() {
-            return Ok(site);
         }
         if site.rules != SiteRules::default() {
             return Err(Refused::new(table.span, proxied::NO_RULES));

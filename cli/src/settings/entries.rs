@@ -150,14 +150,14 @@ settings! {
         .of(HTTP)
         .of_sites();
 
-    /// Which host a server of --proxy is told that a request is for: the client's; its own
+    /// The Host that a server of --proxy receives: the one that the client has named; its own
     /// address; or this name [default: client]
     proxy_host: Option<ProxyHost> = option(topic::HTTP, "client|server|NAME", proxy_host)
         .advanced()
         .of(HTTP)
         .of_sites();
 
-    /// What a server of --proxy is told of clients, in Forwarded and X-Forwarded-* [default: new]
+    /// What Forwarded and X-Forwarded-* name to a server of --proxy [default: new]
     proxy_forwarded: Option<ProxyForwarded> = option(topic::HTTP, "HOW", word())
         .advanced()
         .of(HTTP)
