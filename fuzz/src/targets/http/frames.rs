@@ -10,7 +10,7 @@
 //!   the connection (RFC 9113 section 5.1). And one whose client has said goodbye ends with the
 //!   last answer: what is wrong with the input after that may be read by then, or not. So is what
 //!   comes on a stream after its request, while the answer waits for a window: the stream may be
-//!   over by then, or not.
+//!   over by then, or not. And a window that opens and closes again may have been used between.
 //! - Nothing is left behind: no socket, no receive buffer, no byte of a pooled one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,9 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// The setting of the windows of streams, and what they are before it (RFC 9113 section 6.5.2).
+const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
+const WINDOW_BYTES: u32 = 65_535;
 /// The bits of a stream's number.
 const STREAM: u32 = 0x7fff_ffff;
 /// Codes of GOAWAY (RFC 9113 section 7).
@@ -74,7 +77,7 @@ pub(crate) fn run(data: &[u8]) {
     if !codes.into_iter().any(depends_on_pieces) {
         assert_eq!(whole.1, in_pieces.1);
     }
-    if codes == [None, None] {
+    if codes == [None, None] && !closes_windows(data) {
         let [whole, in_pieces] = [whole, in_pieces].map(|(mut answers, _)| {
             answers.retain(|stream, _| !late.contains(stream));
             answers
@@ -99,6 +102,23 @@ fn streams_of_late_frames(said: &[u8]) -> BTreeSet<u32> {
         is_late.then_some(stream)
     });
     late.collect()
+}
+
+/// Whether the windows of streams that there are become smaller.
+fn closes_windows(said: &[u8]) -> bool {
+    let (mut window, mut has_streams) = (WINDOW_BYTES, false);
+    frames(said).any(|(kind, _, _, payload)| {
+        has_streams |= kind == HEADERS;
+        let settings = payload
+            .as_chunks::<6>()
+            .0
+            .iter()
+            .filter(|_| kind == SETTINGS);
+        let mut windows = settings.filter_map(|[id @ .., a, b, c, d]| {
+            (*id == INITIAL_WINDOW_SIZE).then_some(u32::from_be_bytes([*a, *b, *c, *d]))
+        });
+        windows.any(|next| std::mem::replace(&mut window, next) > next && has_streams)
+    })
 }
 
 /// Why a connection ends: without an error where its client has said goodbye.
