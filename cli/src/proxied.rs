@@ -13,7 +13,7 @@ use flatpath_http::{Balance, ForwardedFields, HostField, Proxy, Upstream, Upstre
 
 use crate::failure::Failure;
 use crate::settings::{ProxyBalance, ProxyForwarded, Settings, is_on};
-use crate::tls;
+use crate::tls::upstreams;
 use crate::units::ProxyHost;
 
 /// Why a table is refused that has rules beside servers.
@@ -67,7 +67,7 @@ pub(crate) fn proxy(label: &str, settings: &Settings) -> Result<Proxy, Failure> 
         "" => "of the listener",
         label => label,
     };
-    let servers = tls::upstreams(settings)?;
+    let servers = upstreams::servers(settings)?;
     let upstream = Upstream::new(name, servers, balance, limits).map_err(|why| wrong(&why))?;
     let proxy = Proxy::to(&upstream)
         .host(match &settings.proxy_host {

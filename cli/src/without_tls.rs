@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flatpath::Server;
 use flatpath::metrics::Metric;
-use flatpath_http::{HttpChallenges, UpstreamServer};
+use flatpath_http::HttpChallenges;
 
 use crate::failure::Failure;
 use crate::reach::Reach;
@@ -28,13 +28,21 @@ impl Secured {
     }
 }
 
-/// The servers of these settings: none has TLS.
-pub(crate) fn upstreams(settings: &Settings) -> Result<Vec<UpstreamServer>, Failure> {
-    match settings.proxy.iter().find(|server| server.is_secured()) {
-        Some(server) => Err(Failure::WrongUse(format!(
-            "--proxy {server}: this build has no TLS (feature tls)"
-        ))),
-        None => Ok(settings.proxy.clone()),
+/// Servers that are asked: without TLS.
+pub(crate) mod upstreams {
+    use flatpath_http::UpstreamServer;
+
+    use crate::failure::Failure;
+    use crate::settings::Settings;
+
+    /// The servers of these settings: none has TLS.
+    pub(crate) fn servers(settings: &Settings) -> Result<Vec<UpstreamServer>, Failure> {
+        match settings.proxy.iter().find(|server| server.is_secured()) {
+            Some(server) => Err(Failure::WrongUse(format!(
+                "--proxy {server}: this build has no TLS (feature tls)"
+            ))),
+            None => Ok(settings.proxy.clone()),
+        }
     }
 }
 

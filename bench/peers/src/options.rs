@@ -168,8 +168,14 @@ impl Options {
     /// Whether a server was asked for.
     pub(crate) fn chooses(&self, kind: Kind) -> bool {
         let is_of_library = || {
-            let is_theirs = matches!(kind, Kind::FlatpathInline | Kind::FlatpathPooled);
-            is_theirs && self.before_peers.is_some()
+            let is_compared = matches!(
+                kind,
+                Kind::FlatpathInline
+                    | Kind::FlatpathPooled
+                    | Kind::SocketsEpoll
+                    | Kind::SocketsPooled
+            );
+            is_compared && self.before_peers.is_some()
         };
         match (&self.servers[..], &self.before) {
             ([], None) => !kind.is_before(),

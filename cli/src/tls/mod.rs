@@ -29,7 +29,7 @@ mod report;
 mod self_signed;
 mod source;
 mod tickets;
-mod upstreams;
+pub(crate) mod upstreams;
 mod watched;
 
 use flatpath::Server;
@@ -38,7 +38,6 @@ use flatpath::tls::TlsConfig;
 pub(crate) use renewal::{Certificates, METRICS, Renewal};
 pub(crate) use report::{Findings, comments, findings};
 pub(crate) use source::Secured;
-pub(crate) use upstreams::upstreams;
 
 use crate::settings::ListenerProtocol;
 

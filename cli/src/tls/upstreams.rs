@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 
 /// The servers of these settings, those of `https://` with their TLS.
-pub(crate) fn upstreams(settings: &Settings) -> Result<Vec<UpstreamServer>, Failure> {
+pub(crate) fn servers(settings: &Settings) -> Result<Vec<UpstreamServer>, Failure> {
     let mut servers = settings.proxy.clone();
     let own = own(settings)?;
     if !servers.iter().any(UpstreamServer::is_secured) {

@@ -213,7 +213,7 @@ mod tests {
         let tables = all().into_iter().flatten().filter(counted);
         let tables: Vec<_> = tables.collect();
         // Of rules, and of two builds.
-        assert_eq!(tables.len(), 6 + 12);
+        assert_eq!(tables.len(), 6 + 14);
         for Comparison {
             about, rows, runs, ..
         } in tables

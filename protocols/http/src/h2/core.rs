@@ -340,8 +340,8 @@ impl Core {
     /// PRIORITY, which means nothing (RFC 9113 section 5.3.2). Returns an error of its stream.
     ///
     /// # Errors
-    /// That of the connection: too many, or one of an idle stream. A client that receives a reset of
-    /// an idle stream has to end the connection (RFC 9113 section 5.1).
+    /// That of the connection: too many, or one of an idle stream. A client that gets a reset of an
+    /// idle stream has to end the connection (RFC 9113 section 5.1).
     pub(super) fn priority(&mut self, frame: &Frame, payload: &[u8]) -> Result<Option<Code>, Code> {
         self.patience.idles(frame.whole_bytes())?;
         let error = match payload.len() {

@@ -37,7 +37,7 @@ use super::policy::retry::Progress;
 use super::reply::{Answer, Taken, trailers};
 use super::request::last_chunk;
 use super::seat::Seat;
-use super::switched::{self, ClientGone};
+use super::switched::ClientGone;
 use super::trip::{RequestBody, Trip};
 use super::upstream::{Shared, UpstreamLimits};
 use crate::message::Body;
@@ -257,7 +257,7 @@ impl Conversation {
 
     fn woken(&mut self, io: &mut Io<'_>) {
         if let Reply::Switched(client) = &self.reply {
-            // UU3.
+            // UU3: it has gone before it was joined.
             return if client.is_gone() {
                 io.abort()
             };
@@ -337,7 +337,9 @@ impl Conversation {
                 Ok(Step::On)
             }
             Taken::Answer(mut answer) if answer.is_switch() => {
-                let gone = switched::join(io, &self.upstream, &trip, &mut answer.response);
+                let offered = trip.request.upgrade.as_deref();
+                let switching = &self.upstream.switching;
+                let gone = switching.join(io, offered, &mut answer.response);
                 self.reply = Reply::Switched(gone.ok_or(ReplyFault::Upgrade)?);
                 self.drop_trip();
                 // Without a client its side is dropped, which wakes this one.

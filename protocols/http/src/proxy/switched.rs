@@ -21,16 +21,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use flatpath::{
     ConnectionHandle, Context, Event, Io, ListenerLimits, ListenerOptions, Phase, Protocol,
-    Received,
+    Received, Successor,
 };
 
 use http::header::UPGRADE;
 
-use super::trip::Trip;
-use super::upstream::Shared;
 use crate::header_values::elements;
 use crate::message::Response;
 use crate::takeover::upgrade::Upgrade;
@@ -72,32 +71,51 @@ impl ClientGone {
     }
 }
 
-/// The server of this connection goes on in another protocol: its response gets what joins the
-/// client with it. `None`: that protocol was not offered.
-pub(crate) fn join(
-    io: &mut Io<'_>,
-    upstream: &Shared,
-    trip: &Trip,
-    response: &mut Response,
-) -> Option<ClientGone> {
-    let offered = trip.request.upgrade.as_deref()?;
-    let mut chosen = response.headers().get_all(UPGRADE).iter().peekable();
-    chosen.peek()?;
-    if !chosen.all(|value| is_offered(value.as_bytes(), offered)) {
-        return None;
+/// What the pairs of an upstream begin with.
+pub(crate) struct Switching {
+    clients: Successor<SwitchedClient>,
+    timeouts: Arc<ListenerLimits>,
+}
+
+impl Switching {
+    /// `timeout`: how long nothing may pass.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self {
+            clients: Successor::new(SwitchedClient),
+            timeouts: Arc::new(ListenerLimits {
+                spliced_timeout: Some(timeout),
+                ..ListenerLimits::default()
+            }),
+        }
     }
-    let is_gone = Arc::<AtomicBool>::default();
-    let client = ToBeJoined {
-        server: io.handle(),
-        timeouts: Arc::clone(&upstream.switched_timeouts),
-        is_gone: Arc::clone(&is_gone),
-    };
-    let begin = move || SwitchedSession(Some(client));
-    let upgrade = Upgrade::to(upstream.switched.begin(begin));
-    response.extensions_mut().insert(upgrade);
-    io.timeouts(Some(&upstream.switched_timeouts));
-    io.phase(Phase::Work);
-    Some(ClientGone(is_gone))
+
+    /// The server of this connection goes on in another protocol: its response gets what joins the
+    /// client with it. `None`: that protocol was not `offered`.
+    pub(crate) fn join(
+        &self,
+        io: &mut Io<'_>,
+        offered: Option<&[u8]>,
+        response: &mut Response,
+    ) -> Option<ClientGone> {
+        let offered = offered?;
+        let mut chosen = response.headers().get_all(UPGRADE).iter().peekable();
+        chosen.peek()?;
+        if !chosen.all(|value| is_offered(value.as_bytes(), offered)) {
+            return None;
+        }
+        let is_gone = Arc::<AtomicBool>::default();
+        let client = ToBeJoined {
+            server: io.handle(),
+            timeouts: Arc::clone(&self.timeouts),
+            is_gone: Arc::clone(&is_gone),
+        };
+        let begin = move || SwitchedSession(Some(client));
+        let upgrade = Upgrade::to(self.clients.begin(begin));
+        response.extensions_mut().insert(upgrade);
+        io.timeouts(Some(&self.timeouts));
+        io.phase(Phase::Work);
+        Some(ClientGone(is_gone))
+    }
 }
 
 impl Drop for ToBeJoined {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use flatpath::lock::Lock;
 #[cfg(feature = "tls")]
 use flatpath::tls::rustls::{ClientConfig, pki_types::ServerName};
-use flatpath::{Connect, Connector, ListenerLimits, Remote, Successor};
+use flatpath::{Connect, Connector, Remote};
 
 use super::connection::{UpstreamProtocol, UpstreamSession};
 use super::policy::choice::Balance;
@@ -29,7 +29,7 @@ use super::policy::group::{Group, Outcome, ServerTerms};
 use super::policy::health::{AfterFailure, HealthTerms};
 use super::policy::idle::{Idle, IdleKey};
 use super::seat::Seat;
-use super::switched::SwitchedClient;
+use super::switched::Switching;
 use super::trip::Trip;
 
 /// Servers that an upstream has at most, so that a choice among them is short.
@@ -367,13 +367,9 @@ impl Upstream {
                 now: Duration::ZERO,
             }),
             servers,
-            switched_timeouts: Arc::new(ListenerLimits {
-                spliced_timeout: Some(limits.upgraded_timeout),
-                ..ListenerLimits::default()
-            }),
+            switching: Switching::new(limits.upgraded_timeout),
             limits,
             connector: Connector::new(UpstreamProtocol),
-            switched: Successor::new(SwitchedClient),
         })))
     }
 
@@ -407,9 +403,7 @@ pub(crate) struct Shared {
     pub(crate) servers: Vec<UpstreamServer>,
     pub(crate) limits: UpstreamLimits,
     pub(crate) connector: Connector<UpstreamProtocol>,
-    /// Clients that have gone on in another protocol, and their deadlines.
-    pub(crate) switched: Successor<SwitchedClient>,
-    pub(crate) switched_timeouts: Arc<ListenerLimits>,
+    pub(crate) switching: Switching,
     pub(crate) pools: Lock<Pools>,
 }
 
