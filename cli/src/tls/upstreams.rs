@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn refused(settings: &Settings) -> String {
-        upstreams(settings)
+        servers(settings)
             .map(drop)
             .expect_err("refused")
             .to_string()
@@ -137,7 +137,7 @@ mod tests {
         // Without https:// nothing is read.
         empty.proxy = vec!["http://127.0.0.1".parse().expect("a server")];
         assert_eq!(
-            upstreams(&empty).map_err(|why| why.to_string()),
+            servers(&empty).map_err(|why| why.to_string()),
             Ok(empty.proxy.clone())
         );
     }

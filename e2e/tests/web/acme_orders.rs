@@ -184,7 +184,7 @@ fn http_01_is_tried_after_tls_alpn_was_refused(driver: Driver) {
     trial.await_served();
     let log = trial.end();
     assert!(
-        log.contains("the challenge tls-alpn-01: localhost: "),
+        log.contains("ERROR flatpath_cli::tls::acme] acme: localhost: the challenge tls-alpn-01"),
         "{log}"
     );
     assert!(log.contains("by http-01"), "{log}");

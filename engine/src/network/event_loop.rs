@@ -20,7 +20,7 @@ use crate::observe::access_log::AGAIN_NS;
 use crate::protocol;
 use crate::protocol::common::Common;
 use crate::protocol::discard::has_gathered;
-use crate::protocol::phase::{EndedBy, Stall};
+use crate::protocol::phase::Stall;
 use crate::server::lifecycle::ServerState;
 
 use super::reconcile::Fate;
@@ -252,8 +252,8 @@ impl<D: Driver> Network<D> {
                     return;
                 }
                 event.report(protocol::Event::Woken);
-                let stalled = event.connection.stalled().map(Stall::ended_by);
-                if stalled == Some(EndedBy::Wake) {
+                let stalled = event.connection.stalled();
+                if stalled.is_some_and(Stall::may_end_by_wake) {
                     event.resume();
                 }
             });

@@ -46,8 +46,8 @@ impl Phase {
 pub enum Stall {
     /// The peer does not read: until output has fallen to the low-water mark.
     Output,
-    /// As many requests of this connection are with workers as the protocol allows: until one is
-    /// back.
+    /// As many requests of this connection are under way as the protocol allows: until one is back
+    /// from a worker, or the connection is woken, as it is for a reply that was made elsewhere.
     Pipeline,
     /// The input is for a job that is with a worker, and that takes no more before it is back: a
     /// body whose sink is slower than its client.
@@ -127,6 +127,12 @@ impl Stall {
     #[inline]
     pub(crate) fn is_for_job(self) -> bool {
         self.ended_by() == EndedBy::Job
+    }
+
+    /// Whether a wake of the connection may have ended it.
+    #[inline]
+    pub(crate) fn may_end_by_wake(self) -> bool {
+        self == Stall::Pipeline || self.ended_by() == EndedBy::Wake
     }
 
     /// Whether it may last for `stall_timeout` only.

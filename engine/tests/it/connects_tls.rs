@@ -24,10 +24,15 @@ use crate::tls_client::{identity, server_config};
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Clients' sessions are remembered by their configuration: one for each version.
+/// Of each version, without a session of before.
 fn config(version: usize) -> Arc<ClientConfig> {
+    made(VERSIONS[version], None)
+}
+
+/// The same one in each call: it remembers sessions, so it is for one test.
+fn kept_config(version: usize) -> Arc<ClientConfig> {
     static CONFIGS: OnceLock<Vec<Arc<ClientConfig>>> = OnceLock::new();
-    let configs = CONFIGS.get_or_init(|| VERSIONS.map(|it| made(it, None)).to_vec());
+    let configs = CONFIGS.get_or_init(|| [0, 1].map(config).to_vec());
     Arc::clone(&configs[version])
 }
 
@@ -180,7 +185,11 @@ fn sim_bytes_go_both_ways_and_a_session_is_resumed() {
         };
         let config = far_config(None);
         for is_second in [false, true] {
-            let mut opened = Opened::new(conditions(), BOTH[version]);
+            let kept: [fn(Connect) -> Connect; 2] = [
+                |wish| wish.tls(kept_config(0), localhost()),
+                |wish| wish.tls(kept_config(1), localhost()),
+            ];
+            let mut opened = Opened::new(conditions(), kept[version]);
             let mut far = Far::new(opened.peer(), &config);
             opened.until("secured", || far.step());
             far.tls.writer().write_all(b"told").expect("kept");

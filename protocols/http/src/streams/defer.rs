@@ -123,6 +123,8 @@ pub(crate) fn expired<S: Service>(connection: &mut Connection<'_, S>) {
         .into_iter()
         .for_each(|work| take_back(connection, work));
     resume(connection);
+    // Requests may wait for these to be answered.
+    connection.io.handle().wake();
 }
 
 /// Answers a job otherwise if its time is over. Work for it that nobody waits for is returned.

@@ -208,7 +208,9 @@ fn sim_a_drain_leaves_a_pair_its_time() {
     let mut rig = Rig::new(Conditions::calm(1));
     let (client, peer) = switched(&mut rig);
     rig.server.drain();
-    rig.server.settle();
+    // The drain is seen.
+    rig.server.turn();
+    rig.server.turn();
     client.write(b"on");
     assert_eq!(rig.text(&peer, 2), "on");
     peer.shutdown_write();
