@@ -21,15 +21,7 @@ use crate::protocol::connect::ConnectError;
 use crate::protocol::phase::{Phase, Stall};
 
 use super::Connection;
-use super::state::{Marks, Reading, Writing};
-
-/// What a connection is to be once its TLS stands.
-pub(super) struct Securing {
-    /// Its own protocol's number among the successors, and its session.
-    next: (u16, Key),
-    /// Why it never will.
-    failed: Option<ConnectError>,
-}
+use super::state::{Marks, Reading, Securing, Writing};
 
 impl Connection {
     /// One that is to be opened, without a socket, with a session of the successor with this

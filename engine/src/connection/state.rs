@@ -25,16 +25,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flatpath_driver::{Lent, Quota};
+use flatpath_structures::slots::Key;
 
 use crate::memory::pages::PageKind;
 use crate::pairs::PairEnd;
+use crate::protocol::connect::ConnectError;
 use crate::protocol::hand_over::Becomes;
 use crate::protocol::pace::Pace;
 use crate::protocol::phase::Stall;
 use crate::server::listener_limits::ListenerLimits;
 
 use super::layer::Secured;
-use super::opening::Securing;
 
 /// How a connection is to end, from the mildest to the hardest; only ever made harder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +91,14 @@ pub(super) enum Writing {
     Cancelling,
     Connecting,
     Finished,
+}
+
+/// What a connection is to be once its TLS stands.
+pub(super) struct Securing {
+    /// Its own protocol's number among the successors, and its session.
+    pub(super) next: (u16, Key),
+    /// Why it never will.
+    pub(super) failed: Option<ConnectError>,
 }
 
 /// What few connections have, in a place of its own from the first of it on.

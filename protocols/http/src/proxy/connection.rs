@@ -258,9 +258,10 @@ impl Conversation {
     fn woken(&mut self, io: &mut Io<'_>) {
         if let Reply::Switched(client) = &self.reply {
             // UU3: it has gone before it was joined.
-            return if client.is_gone() {
-                io.abort()
-            };
+            if client.is_gone() {
+                io.abort();
+            }
+            return;
         }
         let Some(trip) = &self.trip else {
             return self.begin(io);
