@@ -368,8 +368,8 @@ fn a_server_is_talked_to_on_real_sockets() {
     on_both(|choice| {
         let far = Server::new().driver(choice).listen("127.0.0.1:0", Lines);
         let far = far.with_tls(&server_config()).start().expect("started");
-        for version in 0..VERSIONS.len() {
-            let (calls, heard) = Calls::new(far.addresses()[0].address, BOTH[version]);
+        for wish in BOTH {
+            let (calls, heard) = Calls::new(far.addresses()[0].address, wish);
             let front = Server::new().driver(choice).listen("127.0.0.1:0", calls);
             let front = front.start().expect("started");
             let address = front.addresses()[0].address;
