@@ -241,20 +241,26 @@ fn time_until(
     server.world().now() - before
 }
 
-#[test]
-fn sim_a_delay_is_over_in_time_although_nothing_else_happens() {
-    const DELAY: Duration = Duration::from_secs(5);
+/// A server that was told to drain while it has this client's request.
+fn draining(limits: Limits) -> (SimulatedServer, Client) {
     let mut conditions = Conditions::calm(1);
-    conditions.limits = Limits {
-        drain_delay: DELAY,
-        ..long_limits()
-    };
+    conditions.limits = limits;
     let mut server = SimulatedServer::new(conditions, Waits);
     let client = server.connect();
     client.write(b"hello");
     turn_until(&mut server, "it is in", |server| accepted(server) == 1);
     (0..20).for_each(|_| server.turn());
     server.drain();
+    (server, client)
+}
+
+#[test]
+fn sim_a_delay_is_over_in_time_although_nothing_else_happens() {
+    const DELAY: Duration = Duration::from_secs(5);
+    let (mut server, _client) = draining(Limits {
+        drain_delay: DELAY,
+        ..long_limits()
+    });
     let waited = time_until(&mut server, "it drains", |server| {
         server.handle().state() == ServerState::Draining
     });
@@ -264,17 +270,10 @@ fn sim_a_delay_is_over_in_time_although_nothing_else_happens() {
 #[test]
 fn sim_a_drain_is_forced_in_time_although_nothing_else_happens() {
     const TIMEOUT: Duration = Duration::from_secs(5);
-    let mut conditions = Conditions::calm(1);
-    conditions.limits = Limits {
+    let (mut server, client) = draining(Limits {
         drain_timeout: TIMEOUT,
         ..long_limits()
-    };
-    let mut server = SimulatedServer::new(conditions, Waits);
-    let client = server.connect();
-    client.write(b"hello");
-    turn_until(&mut server, "it is in", |server| accepted(server) == 1);
-    (0..20).for_each(|_| server.turn());
-    server.drain();
+    });
     let waited = time_until(&mut server, "it ends", SimulatedServer::has_ended);
     let expected = TIMEOUT..TIMEOUT + TIMEOUT / 5;
     assert!(expected.contains(&waited), "{waited:?}");

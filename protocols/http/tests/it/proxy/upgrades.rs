@@ -19,13 +19,19 @@ fn switches(protocol: &str) -> String {
     )
 }
 
-/// A client and a server that have gone on in a protocol `x`.
-fn switched(rig: &mut Rig) -> (Client, Client) {
+/// A client that offers a protocol `x`, and its server, which has just switched to it.
+fn switching(rig: &mut Rig) -> (Client, Client) {
     let client = rig.connect();
     client.write(offers("x").as_bytes());
     let peer = rig.accept();
     let _head = rig.head(&peer);
     peer.write(switches("x").as_bytes());
+    (client, peer)
+}
+
+/// The same, once the client knows.
+fn switched(rig: &mut Rig) -> (Client, Client) {
+    let (client, peer) = switching(rig);
     assert!(rig.head(&client).starts_with("HTTP/1.1 101 "));
     (client, peer)
 }
@@ -134,25 +140,13 @@ fn sim_the_end_of_one_is_the_end_of_the_other() {
         peer.abort();
         rig.end(&client);
         // A client that is gone before the switch, however near to it.
-        let client = rig.connect();
-        client.write(offers("x").as_bytes());
-        let peer = rig.accept();
-        let _head = rig.head(&peer);
-        peer.write(switches("x").as_bytes());
-        for _ in 0..seed {
-            rig.server.turn();
-        }
+        let (client, peer) = switching(&mut rig);
+        (0..seed).for_each(|_| rig.server.turn());
         client.abort();
         rig.end(&peer);
         // A server that is gone with its reply.
-        let client = rig.connect();
-        client.write(offers("x").as_bytes());
-        let peer = rig.accept();
-        let _head = rig.head(&peer);
-        peer.write(switches("x").as_bytes());
-        for _ in 0..seed {
-            rig.server.turn();
-        }
+        let (client, peer) = switching(&mut rig);
+        (0..seed).for_each(|_| rig.server.turn());
         peer.abort();
         rig.end(&client);
     });
